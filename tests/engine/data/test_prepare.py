@@ -63,7 +63,7 @@ def test_every_row_is_used_or_counted(write_jsonl, make_tokenizer):
         {"messages": [{"role": "oracle", "content": "x"}]},
         {"other": 1},
         chat("x" * 5000, "cut away"),
-        chat("fine", 7),
+        chat("fine", {"not": "text"}),
     ]
     facts = prepare(recipe(write_jsonl(rows)), make_tokenizer()).facts
     assert facts.rows == 28

@@ -1,4 +1,4 @@
-"""Reads Parquet and Arrow files batch by batch; values that JSON does not know become text."""
+"""Reads Parquet and Arrow files batch by batch; `typed_values` makes JSON values of theirs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any
 from burnish_engine.contract.errors import DataError
 from burnish_engine.data.files.discover import DatasetPart
 from burnish_engine.data.files.problems import shorten
+from burnish_engine.data.files.typed_values import Convert, converter
 from burnish_engine.data.files.unpack import seekable
 
 _BATCH_ROWS = 1000
 
 
-def parquet_rows(part: DatasetPart, _encoding: str = "") -> Iterator[tuple[int, str]]:
+def parquet_rows(part: DatasetPart, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
     """Yield the rows of a Parquet file, numbered from 1, as JSON text.
 
     Raises:
@@ -23,11 +24,15 @@ def parquet_rows(part: DatasetPart, _encoding: str = "") -> Iterator[tuple[int, 
     """
     from pyarrow import parquet
 
-    with _named(part, "Parquet") as read, seekable(part) as stream, parquet.ParquetFile(stream) as file:
+    with (
+        _named(part, "Parquet", encoding) as read,
+        seekable(part) as stream,
+        parquet.ParquetFile(stream, arrow_extensions_enabled=True) as file,
+    ):
         yield from read(file.iter_batches(batch_size=_BATCH_ROWS))
 
 
-def arrow_rows(part: DatasetPart, _encoding: str = "") -> Iterator[tuple[int, str]]:
+def arrow_rows(part: DatasetPart, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
     """Yield the rows of an Arrow or Feather file, numbered from 1, as JSON text.
 
     Arrow files may be in IPC's file format (with a footer) or in its stream format, which `datasets` saves.
@@ -38,7 +43,7 @@ def arrow_rows(part: DatasetPart, _encoding: str = "") -> Iterator[tuple[int, st
     import pyarrow
     from pyarrow import ipc
 
-    with _named(part, "Arrow") as read, seekable(part) as stream:
+    with _named(part, "Arrow", encoding) as read, seekable(part) as stream:
         begin = stream.read(6)
         stream.seek(0)
         if begin == b"ARROW1":
@@ -50,11 +55,11 @@ def arrow_rows(part: DatasetPart, _encoding: str = "") -> Iterator[tuple[int, st
 
 
 @contextmanager
-def _named(part: DatasetPart, kind: str) -> Iterator[Any]:
+def _named(part: DatasetPart, kind: str, encoding: str) -> Iterator[Any]:
     """Provide a function that numbers the rows of batches; where the file is damaged, the error names the last row."""
     import pyarrow
 
-    damaged = (pyarrow.ArrowException, OSError, ValueError, KeyError, NotImplementedError)
+    damaged = (pyarrow.ArrowException, OSError, ValueError, KeyError, NotImplementedError, OverflowError)
     number = 0
 
     def error(cause: Exception) -> DataError:
@@ -67,10 +72,13 @@ def _named(part: DatasetPart, kind: str) -> Iterator[Any]:
         nonlocal number
         try:
             for whole in batches:
+                names = whole.schema.names
+                converters = [converter(field.type, field.name, encoding) for field in whole.schema]
                 for start in range(0, whole.num_rows, _BATCH_ROWS):
-                    for record in whole.slice(start, _BATCH_ROWS).to_pylist():
+                    columns = map(_values, whole.slice(start, _BATCH_ROWS).columns, converters)
+                    for values in zip(*columns, strict=True):
                         number += 1
-                        yield number, json.dumps(record, default=str)
+                        yield number, json.dumps(dict(zip(names, values, strict=True)))
         except damaged as cause:
             raise error(cause) from cause
 
@@ -80,3 +88,8 @@ def _named(part: DatasetPart, kind: str) -> Iterator[Any]:
         raise
     except damaged as cause:
         raise error(cause) from cause
+
+
+def _values(column: Any, convert: Convert | None) -> list[Any]:
+    values: list[Any] = column.to_pylist()
+    return values if convert is None else [None if value is None else convert(value) for value in values]

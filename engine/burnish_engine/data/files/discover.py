@@ -12,6 +12,7 @@ from burnish_engine.contract.errors import BurnishError, DataError
 from burnish_engine.contract.paths import is_address
 from burnish_engine.contract.plain_text import is_unicode
 from burnish_engine.data.files.archive import refuse_bomb, zip_members
+from burnish_engine.data.files.dataset_folders import splits_of
 from burnish_engine.data.files.file_kinds import format_of, size_of, unknown_kind, unreadable
 from burnish_engine.data.files.hub_datasets import hub_folder
 
@@ -150,6 +151,9 @@ def _from_folder(folder: Path, entry: int, found: FoundParts) -> None:
     for name in names:
         if not is_unicode(name):
             raise DataError(f"The name of {folder / name} is not valid UTF-8 text.", "Rename the file.")
+    if listed := splits_of(folder):
+        _from_splits(folder, names, listed, entry, found)
+        return
     archives = [name for name in names if name.lower().endswith(".zip")]
     for name in _files_to_read(names, str(folder), found, others=len(archives)):
         path = folder / name
@@ -159,6 +163,27 @@ def _from_folder(folder: Path, entry: int, found: FoundParts) -> None:
             found.left_out[str(path)] = "it is empty"
     for name in archives:
         _from_zip(folder / name, entry, found)
+
+
+def _from_splits(
+    folder: Path, names: Sequence[str], listed: dict[str, list[str]], entry: int, found: FoundParts
+) -> None:
+    """Add the files of a folder that `datasets` lists for its splits, without those for validation and testing."""
+    kinds = {split: _split_of(split) for split in listed}
+    for split, files in listed.items():
+        other = kinds[split] if "train" in kinds.values() and kinds[split] in ("validation", "test") else ""
+        for name in files:
+            path = folder / name
+            if other:
+                found.left_out[str(path)] = f"it is of the split {other}; name it in validation_files"
+            elif path.stat().st_size:
+                found.parts.append(_file(path, entry))
+            else:
+                found.left_out[str(path)] = "it is empty"
+    known = {name for files in listed.values() for name in files}
+    for name in names:
+        if format_of(name)[0] and name not in known and not _is_beside(name):
+            found.left_out[f"{folder}/{name}"] = "the dataset does not list it"
 
 
 def _from_zip(path: Path, entry: int, found: FoundParts) -> None:
@@ -202,7 +227,7 @@ def _files_to_read(names: Sequence[str], where: str, found: FoundParts, *, other
         others: number of archives in the folder.
     """
     known = [name for name in names if format_of(name)[0] and _base_name(name) not in _SETTINGS]
-    rows = [name for name in known if not _DOC_PAGES.fullmatch(_base_name(name))]
+    rows = [name for name in known if not _is_beside(name)]
     splits = {name: _split_of(name) for name in rows}
     if "train" in splits.values():
         for name in rows:
@@ -219,6 +244,11 @@ def _files_to_read(names: Sequence[str], where: str, found: FoundParts, *, other
     for name in unknown:
         found.left_out[f"{where}/{name}"] = "its kind is not known"
     yield from chosen
+
+
+def _is_beside(name: str) -> bool:
+    """Whether a file stands beside the rows: a page such as README.md, or settings of the `datasets` library."""
+    return _base_name(name) in _SETTINGS or _DOC_PAGES.fullmatch(_base_name(name)) is not None
 
 
 def _base_name(name: str) -> str:

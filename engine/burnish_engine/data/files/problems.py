@@ -126,3 +126,27 @@ def excerpt(text: str, position: int) -> str:
     start, end = max(0, position - 30), min(len(text), position + 30)
     middle = printable(text[start:end]).replace("\n", "\\n").replace("\t", "\\t")
     return f"{'...' if start else ''}{middle}{'...' if end < len(text) else ''}"
+
+
+UNREADABLE = "burnish: unreadable value"
+"""Only key of an object that stands in a row for a value that JSON cannot hold; its value says what is there."""
+
+
+def unreadable_value(column: str, what: str) -> dict[str, str]:
+    """Return the stand-in for a value that JSON cannot hold, which is refused where it is read.
+
+    Args:
+        column: name of the column.
+        what: what it holds there, as a phrase, such as "bytes that are not UTF-8".
+    """
+    return {UNREADABLE: f'the column "{shorten(column, 40)}" holds {what}'}
+
+
+def refuse_unreadable(value: object) -> None:
+    """Refuse a value that is an `unreadable_value`.
+
+    Raises:
+        RowError: It is one.
+    """
+    if isinstance(value, dict) and UNREADABLE in value:
+        raise RowError(str(value[UNREADABLE]))

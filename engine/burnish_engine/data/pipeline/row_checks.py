@@ -9,6 +9,7 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.data.files.problems import RowError, RowRef
 from burnish_engine.data.rows import content_checks
 from burnish_engine.data.rows.conversation import Conversation
+from burnish_engine.data.rows.literals import LiteralText
 from burnish_engine.data.rows.media import has_media_tag
 from burnish_engine.data.rows.row_log import RowLog
 from burnish_engine.data.templates.spans import RenderedRow
@@ -54,6 +55,7 @@ class RowChecks:
             *([(content_checks.STRAY_RESULT, _kept(data))] if content_checks.has_stray_result(conversation) else []),
             *([(content_checks.PLACEHOLDER, data.placeholders)] if placeholder else []),
             *([(content_checks.MEDIA_TAG, "keep")] if has_media_tag(texts) else []),
+            *([(content_checks.LITERAL, "keep")] if _has_literal(conversation) else []),
         ]
         for what, setting in found:
             if setting == "drop":
@@ -103,3 +105,9 @@ class RowChecks:
 
 def _kept(data: DataSection) -> str:
     return "drop" if data.unwritten == "drop" else "keep"
+
+
+def _has_literal(conversation: Conversation) -> bool:
+    """Whether a reply, or the text, is a number or a boolean in the file."""
+    replies = (message.content for message in conversation.messages if message.role == "assistant")
+    return isinstance(conversation.text, LiteralText) or any(isinstance(reply, LiteralText) for reply in replies)

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.data.files.formats import parsed
@@ -22,7 +23,7 @@ from burnish_engine.data.templates.row_renderer import RowRenderer
 from burnish_engine.data.templates.spans import RenderedRow
 from burnish_engine.data.templates.template import ChatTemplate
 from burnish_engine.data.tokens.pack import DATA_ORDER
-from burnish_engine.data.tokens.shard import BAND_COUNT, Shard
+from burnish_engine.data.tokens.shard import Ints, Shard
 from burnish_engine.data.tokens.split_rows import split_anywhere, split_chat, split_text
 from burnish_engine.data.tokens.tokenize import Encoded, Encoder, Flags, Ids, TokenizerParts
 
@@ -287,47 +288,39 @@ class RowPipeline:
         if not item.conversation.desirable:
             digest = _with_ids(digest, np.zeros(1, dtype=np.int64))
         if self._data.overlong == "split" and self._order == 1:
-            band = minhash_bands(whole)
             for ids, supervised in split_anywhere(row.ids, row.supervised, longest if text is not None else 0):
-                yield _DocumentPiece(ids, supervised, _with_ids(digest, ids), band)
+                yield _DocumentPiece(ids, supervised, _with_ids(digest, ids), whole)
         elif text is not None and self._data.overlong in SPLITTING:
             for piece, (begin, end) in split_text(text, row, longest, self._encoder.bos(item.rendered)):
-                yield _DocumentPiece(
-                    piece.ids, piece.supervised, _with_ids(digest, piece.ids), minhash_bands(text[begin:end])
-                )
+                yield _DocumentPiece(piece.ids, piece.supervised, _with_ids(digest, piece.ids), text[begin:end])
         else:
-            yield _DocumentPiece(row.ids, row.supervised, digest, minhash_bands(whole))
+            yield _DocumentPiece(row.ids, row.supervised, digest, whole)
 
     def _shard(self, source: int, usable: Sequence[_UsableRow], encoded: Sequence[Encoded], log: RowLog) -> Shard:
-        tokens, spans, rows = list[Ids](), list[Any](), list[tuple[int, int]]()
-        token_ends, span_ends, digests, bands = list[int](), list[int](), list[int](), list[Any]()
+        pieces, rows = list[_DocumentPiece](), list[tuple[int, int]]()
         rejected_from, desirable = list[int](), list[bool]()
         for item, row in zip(usable, encoded, strict=True):
             for piece in self._documents(item, row):
-                found = _supervised_spans(piece.supervised)
-                tokens.append(piece.ids)
-                spans.append(found)
-                token_ends.append((token_ends[-1] if token_ends else 0) + len(piece.ids))
-                span_ends.append((span_ends[-1] if span_ends else 0) + len(found))
+                pieces.append(piece)
                 rows.append((item.row, item.position))
-                digests.append(piece.digest)
                 rejected_from.append(item.rejected_from)
                 desirable.append(item.conversation.desirable)
-                bands.append(piece.bands)
         places = np.array(rows, dtype=np.int64).reshape(-1, 2)
         log.used = len(np.unique(places[:, 1]))
+        token_ends = np.cumsum([len(piece.ids) for piece in pieces], dtype=np.int64)
+        spans, span_ends = _supervised_spans([piece.supervised for piece in pieces], token_ends)
         return Shard(
-            tokens=np.concatenate(tokens).astype(np.int32) if tokens else np.zeros(0, dtype=np.int32),
-            token_ends=np.array(token_ends, dtype=np.int64),
-            spans=np.concatenate(spans).astype(np.int32) if spans else np.zeros((0, 2), dtype=np.int32),
-            span_ends=np.array(span_ends, dtype=np.int64),
+            tokens=np.concatenate([piece.ids for piece in pieces] or [np.zeros(0)]).astype(np.int32),
+            token_ends=token_ends,
+            spans=spans,
+            span_ends=span_ends,
             rows=places[:, 0].copy(),
             sources=np.full(len(places), source, dtype=np.int64),
             positions=places[:, 1].copy(),
-            digests=np.array(digests, dtype=np.int64),
+            digests=np.array([piece.digest for piece in pieces], dtype=np.int64),
             rejected_from=np.array(rejected_from, dtype=np.int64),
             desirable=np.array(desirable, dtype=np.int64),
-            bands=np.array(bands, dtype=np.uint32).reshape(-1, BAND_COUNT),
+            bands=minhash_bands([piece.text for piece in pieces]),
             log=log,
         )
 
@@ -337,7 +330,7 @@ class _DocumentPiece:
     ids: Ids
     supervised: Flags
     digest: int
-    bands: Any
+    text: str
 
 
 def conversation_text(conversation: Conversation) -> str:
@@ -361,7 +354,22 @@ def _with_ids(digest: int, ids: Any) -> int:
     return int.from_bytes(hashed.digest(), "little", signed=True)
 
 
-def _supervised_spans(flags: Flags) -> Any:
-    """Return [spans, 2] the first and one past the last index of each run of supervised tokens."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
-    return edges.reshape(-1, 2)
+def _supervised_spans(flags: Sequence[Flags], ends: Ints) -> tuple[npt.NDArray[np.int32], Ints]:
+    """Find the runs of supervised tokens of several documents.
+
+    Args:
+        flags: supervised tokens of each document.
+        ends: [n] end of each document's tokens, when they stand one after another.
+
+    Returns:
+        [S, 2] the first and one past the last index of each run within its document; [n] end of each document's runs.
+    """
+    whole = np.concatenate([[False], *flags, [False]]).astype(np.bool_)
+    begins = np.flatnonzero(whole[1:-1] & ~whole[:-2])
+    stops = np.flatnonzero(whole[1:-1] & ~whole[2:]) + 1
+    cuts = np.unique(ends[(ends > 0) & (ends < len(whole) - 2)])
+    cuts = cuts[whole[1:-1][cuts - 1] & whole[1:-1][cuts]]  # where a run goes over from a document to the next
+    begins, stops = np.sort(np.concatenate([begins, cuts])), np.sort(np.concatenate([stops, cuts]))
+    document = np.searchsorted(ends, begins, side="right")
+    spans = np.stack([begins, stops], axis=1) - np.concatenate([[0], ends])[document][:, None]
+    return spans.astype(np.int32), np.searchsorted(document, np.arange(len(ends)), side="right").astype(np.int64)

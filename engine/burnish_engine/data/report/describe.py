@@ -110,11 +110,9 @@ def dataset_hash(*parts: Iterable[Document]) -> str:
     digest = hashlib.sha256()
     for part in parts:
         for document in part:
-            digest.update(len(document).to_bytes(8, "little"))
-            digest.update(document.input_ids.astype("<i4").tobytes())
-            digest.update(np.packbits(document.supervised).tobytes())
-            if not document.desirable:
-                digest.update(b"undesirable")
+            ids, flags = document.input_ids.astype("<i4", copy=False).tobytes(), np.packbits(document.supervised)
+            mark = b"" if document.desirable else b"undesirable"
+            digest.update(b"".join((len(document).to_bytes(8, "little"), ids, flags.tobytes(), mark)))
         digest.update(b"part")
     return digest.hexdigest()
 

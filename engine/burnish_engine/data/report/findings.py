@@ -172,6 +172,7 @@ def _content_findings(log: RowLog, data: DataSection, names: Sequence[str]) -> I
         content_checks.MEDIA_TAG: ("media", "{rows} {what}", []),
         content_checks.STRAY_RESULT: (UNWRITTEN, "{rows} {what}", [_NO_UNWRITTEN]),
         **{kind: (UNWRITTEN, "{rows} {what}", _remedies(kind, log)) for kind in KINDS},
+        content_checks.LITERAL: ("literals", "{rows} {what}", []),
     }
     for what, count in log.noticed.counts.items():
         if what not in kinds:

@@ -178,7 +178,8 @@ def role_key(column: str, samples: Sequence[dict[str, Any]]) -> str:
     first = next((chat[0] for chat in chats if chat), None)
     if isinstance(first, dict):
         return next((key for key in ROLE_KEYS if key in first), "speakers" if speakers_in(first) else "")
-    return "pairs" if isinstance(first, list) and len(first) == 2 and all(isinstance(x, str) for x in first) else ""
+    pair = isinstance(first, list) and len(first) == 2 and all(isinstance(x, (str, int, float)) for x in first)
+    return "pairs" if pair else ""
 
 
 def _chats(names: ByName, samples: Sequence[dict[str, Any]]) -> Iterator[CandidateReading]:

@@ -34,6 +34,7 @@ REPLACED = "characters lost in decoding (\ufffd)"
 CONTROL = "a control token spelled out in the text"
 STRAY_RESULT = "a tool's result that answers no call before it"
 TOOLS_NOT_WRITTEN = "tools that the chat template does not write"
+LITERAL = "a number, true or false for a reply, which is taken as its JSON text"
 NO_TURN_END = "no end-of-turn token after the last reply"
 NO_SYSTEM = "no system message"
 PROMPT_DIFFERS = "a last reply that begins otherwise than the generation prompt says"
@@ -146,7 +147,10 @@ def _repeats(text: str) -> bool:
     if len(text) < _LONG:
         return False
     begin = text[:_CHECKED_CHARS]
-    # The cheap test first: repetitive text compresses well, prose only by two to three.
+    # The cheap tests first: a stretch longer than half of the text goes on at one of these places as it did before, and
+    # repetitive text compresses well, prose only by two to three.
+    if not any(begin.find(begin[at : at + 8], at + 1, at + 68) > 0 for at in range(0, len(begin), len(begin) // 16)):
+        return False
     packed = len(zlib.compress(begin.encode("utf-8", "surrogatepass"), 1))
     if packed * 6 > len(begin):
         return False

@@ -6,7 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from burnish_engine.data.files.problems import RowError
+from burnish_engine.data.files.problems import RowError, refuse_unreadable
+from burnish_engine.data.rows.literals import literal_text
 from burnish_engine.data.rows.media import NEEDS_MEDIA
 
 PARTLY_SUPERVISED = "a reply of which only a part is to be learned"
@@ -60,6 +61,7 @@ def split_content(content: list[Any]) -> ContentParts:
     """
     found = ContentParts()
     for part in content:
+        refuse_unreadable(part)
         kind = part.get("type") or "text" if isinstance(part, dict) else "text"
         text = _part_text(part)
         if kind in MEDIA_PARTS:
@@ -73,7 +75,7 @@ def split_content(content: list[Any]) -> ContentParts:
         elif kind in _THOUGHT_PARTS:
             found.thoughts += text
         else:
-            found.text += text
+            found.text = found.text + text if found.text else text
         mark = supervision_mark(part) if isinstance(part, dict) else None
         found.unmarked = found.unmarked or mark is None
         found.marks.update([] if mark is None else [mark])
@@ -137,6 +139,7 @@ def _all_learned(ranges: Any, text: str | None) -> bool:
 def _part_text(part: Any) -> str | None:
     if isinstance(part, dict):
         part = next((part[key] for key in _PART_TEXTS if part.get(key) is not None), None)
+    part = literal_text(part)
     return part if isinstance(part, str) else None
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from burnish_engine.contract.plain_text import is_unicode
-from burnish_engine.data.files.problems import RowError, shorten
+from burnish_engine.data.files.problems import RowError, refuse_unreadable, shorten
 from burnish_engine.data.rows.content_parts import PARTLY_SUPERVISED, ContentParts, is_supervised, split_content
+from burnish_engine.data.rows.literals import literal_text
 from burnish_engine.data.rows.media import NEEDS_MEDIA, needs_media
 
 ROLE_KEYS = ("role", "from", "speaker", "author", "sender")
@@ -129,7 +130,11 @@ def speakers_in(turn: Any) -> list[str]:
     """Return the keys of a turn whose keys are its speakers, such as {"human": ..., "assistant": ...}; else none."""
     if not isinstance(turn, dict) or any(key in turn for key in ROLE_KEYS):
         return []
-    named = [key for key, value in turn.items() if isinstance(value, str)]
+    named = [
+        key
+        for key, value in turn.items()
+        if isinstance(value, str) or (isinstance(value, (int, float)) and known_role(key))
+    ]
     return named if all(map(known_role, named)) else []
 
 
@@ -214,6 +219,7 @@ def _messages_in(turn: Any) -> tuple[str, list[Message]]:
     if not known:
         raise RowError(f'unknown role "{shorten(role, 30)}"')
     content = next((turn[key] for key in _CONTENT_KEYS if turn.get(key) is not None), None)
+    refuse_unreadable(content)
     if known == "tool" and (isinstance(content, dict) or _is_json_list(content)):
         content = json.dumps(content, ensure_ascii=False)
     parts = split_content(content) if isinstance(content, list) else None
@@ -345,15 +351,15 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def text_of(value: Any, name: str) -> str:
-    """Return a text; a list of OpenAI's text parts is joined.
+    """Return a text; a list of OpenAI's text parts is joined, a number or a boolean is taken as its JSON text.
 
     Raises:
         RowError: The value is missing, not text, or not valid Unicode.
     """
     if value is None:
         raise RowError(f"{name} without content")
-    if isinstance(value, list):
-        value = split_content(value).text
+    refuse_unreadable(value)
+    value = split_content(value).text if isinstance(value, list) else literal_text(value)
     if not isinstance(value, str):
         raise RowError(f"{name} content is not text")
     return valid_unicode(value)
@@ -376,6 +382,7 @@ def _valid_values(value: Any, levels: int = _MOST_LEVELS) -> Any:
     if not levels and isinstance(value, dict | list):
         raise RowError("a tool or its call is nested too deeply")
     if isinstance(value, dict):
+        refuse_unreadable(value)
         return {valid_unicode(str(key)): _valid_values(item, levels - 1) for key, item in value.items()}
     if isinstance(value, list):
         return [_valid_values(item, levels - 1) for item in value]

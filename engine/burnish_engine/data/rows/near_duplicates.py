@@ -8,7 +8,7 @@ above 0.9 with 99.9 %; candidate pairs are checked on the token ids themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -24,35 +24,56 @@ MOST_CHECKS = 20_000
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: multiplicative hashing, Knuth 6.4
 _MIX = np.uint64(0xBF58476D1CE4E5B9)  # first multiplier of splitmix64
 _MOST_CHARS = 100_000  # a longer row is compared by its beginning
+_HASHED_BYTES = 2**17  # texts are hashed together up to this size, so that the hashes stay in the cache
 _SHINGLE_TOKENS = 4  # shingle length where a pair is checked, token ids
 
 
-def minhash_bands(text: str) -> npt.NDArray[np.uint32]:
-    """Return [8] hashes of a text, of which near-duplicates share at least one; case and white space do not count."""
-    words = " ".join(text[:_MOST_CHARS].lower().split()).encode("utf-8", "replace")
-    raw = np.frombuffer(words.ljust(_SHINGLE_BYTES, b" "), dtype=np.uint8)
+def minhash_bands(texts: Sequence[str]) -> npt.NDArray[np.uint32]:
+    """Return [n, 8] hashes of texts, of which near-duplicates share at least one; case and white space do not count."""
+    if not texts:
+        return np.zeros((0, BANDS), dtype=np.uint32)
+    words = [" ".join(text[:_MOST_CHARS].lower().split()).encode("utf-8", "replace") for text in texts]
+    least = np.full((len(texts), _BINS), np.iinfo(np.uint64).max, dtype=np.uint64)
+    begin, held = 0, 0
+    for end, each in enumerate(words, start=1):
+        held += len(each)
+        if held >= _HASHED_BYTES or end == len(words):
+            _hash_shingles(words[begin:end], least[begin:end])
+            begin, held = end, 0
+    for row in np.flatnonzero((least == np.iinfo(np.uint64).max).any(axis=1)).tolist():
+        _fill_empty_bins(least[row])
+    bands = np.zeros((len(texts), BANDS), dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        for column in range(_PER_BAND):
+            bands = (bands ^ least[:, column::_PER_BAND]) * _FACTOR
+            bands ^= bands >> np.uint64(31)
+    return bands.astype(np.uint32)
+
+
+def _hash_shingles(words: Sequence[bytes], least: npt.NDArray[np.uint64]) -> None:
+    """Put the least hash of each bin of each text into [n, bins] `least`."""
+    padded = [each.ljust(_SHINGLE_BYTES, b" ") for each in words]
+    lengths = np.array([len(each) for each in padded])
+    raw = np.frombuffer(b"".join(padded), dtype=np.uint8)
     stretches = np.lib.stride_tricks.sliding_window_view(raw, _SHINGLE_BYTES)
     hashes = np.ascontiguousarray(stretches).view(np.uint64).reshape(-1)
     with np.errstate(over="ignore"):
         hashes = hashes * _FACTOR
-        hashes = (hashes ^ (hashes >> np.uint64(29))) * _MIX
+        hashes ^= hashes >> np.uint64(29)
+        hashes *= _MIX
     hashes ^= hashes >> np.uint64(32)
-    least = np.full(_BINS, np.iinfo(np.uint64).max, dtype=np.uint64)
-    np.minimum.at(least, (hashes >> np.uint64(32)).astype(np.int64) % _BINS, hashes & np.uint64(0xFFFFFFFF))
-    _fill_empty_bins(least)
-    bands = np.zeros(BANDS, dtype=np.uint64)
-    with np.errstate(over="ignore"):
-        for column in least.reshape(BANDS, _PER_BAND).T:
-            bands = (bands ^ column) * _FACTOR
-            bands ^= bands >> np.uint64(31)
-    return bands.astype(np.uint32)
+    bins = (hashes >> np.uint64(32)).astype(np.int64) % _BINS
+    bins += np.repeat(np.arange(len(words)) * _BINS, lengths)[: len(bins)]
+    inside = np.ones(len(raw), dtype=np.bool_)
+    for back in range(1, _SHINGLE_BYTES):
+        inside[np.cumsum(lengths) - back] = False  # shingles that would reach into the next text
+    inside = inside[: len(bins)]
+    np.minimum.at(least.reshape(-1), bins[inside], hashes[inside] & np.uint64(0xFFFFFFFF))
 
 
 def _fill_empty_bins(least: npt.NDArray[np.uint64]) -> None:
     """Fill empty bins with the next filled bin's value (in place), so that short texts can be compared too."""
     filled = np.flatnonzero(least != np.iinfo(np.uint64).max)
-    if len(filled) == _BINS or not len(filled):
-        return
     nearest = filled[np.searchsorted(filled, np.arange(_BINS)) % len(filled)]
     least[:] = least[nearest]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from burnish_engine.contract.errors import DataError
 from burnish_engine.data.files.formats import CONVERSATION_COLUMNS
-from burnish_engine.data.files.problems import RowError
+from burnish_engine.data.files.problems import RowError, refuse_unreadable
 from burnish_engine.data.rows.conversation import (
     Conversation,
     Message,
@@ -173,6 +173,7 @@ class ColumnLayout:
         """Check the turns of a row, and add what comes before them and the tools."""
         if messages[0].role != "system":
             own = values.get(self.columns.get("system", ""))
+            refuse_unreadable(own)
             system = own if isinstance(own, str) and own.strip() else system_prompt
             if system:
                 messages.insert(0, Message("system", valid_unicode(system)))
@@ -182,6 +183,7 @@ class ColumnLayout:
 
     def _with_reasoning(self, values: dict[str, Any], messages: list[Message]) -> list[Message]:
         thoughts = values.get(self.columns.get("reasoning", ""))
+        refuse_unreadable(thoughts)
         last = messages[-1]
         if not isinstance(thoughts, str) or not thoughts.strip() or last.role != "assistant":
             return messages
@@ -220,6 +222,7 @@ def _question_turns(values: dict[str, Any], columns: dict[str, str]) -> list[Mes
 def _history(value: Any) -> list[Message]:
     if value in (None, "", []):
         return []
+    refuse_unreadable(value)
     try:
         turns = turns_in(value)
         return messages_of(turns) if turns else []
@@ -316,11 +319,11 @@ def _from_segments(value: Any) -> tuple[str, tuple[tuple[int, int], ...]]:
         raise RowError("no segments")
     text, spans = "", list[tuple[int, int]]()
     for segment in segments:
-        if not isinstance(segment, dict) or not isinstance(segment.get("text"), str):
+        if not isinstance(segment, dict) or segment.get("text") is None:
             raise RowError("a segment without text")
         if not is_label(segment.get("label")):
             raise RowError("a segment whose label is neither true nor false")
-        begins, text = len(text), text + valid_unicode(segment["text"])
+        begins, text = len(text), text + text_of(segment["text"], "segment")
         if is_good(segment["label"]) and len(text) > begins:
             joins = bool(spans) and spans[-1][1] == begins
             spans[-1:] = [(spans[-1][0], len(text))] if joins else [*spans[-1:], (begins, len(text))]

@@ -118,11 +118,15 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
 
     def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call a function for the template, with its arguments and result bounded."""
+        if obj == self.step:  # in every loop pass
+            return self.step()
         self._check_arguments(args, kwargs)
         return self.bounded(super().call(context, obj, *args, **kwargs))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Apply an intercepted operator, with its operands and result bounded."""
+        if operator == "+" and type(left) is str and type(right) is str:
+            return self.bounded(left + right)
         if operator == "*":
             for text, count in ((left, right), (right, left)):
                 sized = isinstance(text, (str, list, tuple)) and isinstance(count, int)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import overload
 
 import numpy as np
@@ -109,6 +109,17 @@ class ShardedDocuments:
         shard, index = self._find(number)
         return shard.document(index, self._names[int(shard.sources[index])], self.longest)
 
+    def documents(self, numbers: Ints) -> Iterator[Document]:
+        """Build some documents, one after the other, cut to the longest length.
+
+        Args:
+            numbers: [k] numbers of the documents.
+        """
+        of = np.searchsorted(self._starts, numbers, side="right") - 1
+        for at, index in zip(of.tolist(), (numbers - self._starts[of]).tolist(), strict=True):
+            shard = self._shards[at]
+            yield shard.document(index, self._names[int(shard.sources[index])], self.longest)
+
     def ids(self, number: int) -> npt.NDArray[np.int32]:
         """Return a document's token ids, uncut."""
         shard, index = self._find(number)
@@ -144,6 +155,9 @@ class DocumentSelection(Sequence[Document]):
         if isinstance(index, slice):
             return DocumentSelection(self._documents, self.chosen[index])
         return self._documents.document(int(self.chosen[index]))
+
+    def __iter__(self) -> Iterator[Document]:
+        return self._documents.documents(self.chosen)
 
     @property
     def lengths(self) -> Ints:

@@ -64,16 +64,6 @@ class TokenSlice:
         return np.flatnonzero((starts >= reached) & (starts > low) & (starts < high))
 
 
-def whole(encoding: Any, text: str) -> TokenSlice:
-    """Return the tokens of a text that was tokenized at once.
-
-    Args:
-        encoding: `tokenizers.Encoding` of the text.
-        text: text that was tokenized.
-    """
-    return _placed(encoding, 0, len(text))
-
-
 def tokenize_slices(encode: Callable[[str], Any], text: str) -> Iterator[TokenSlice]:
     """Yield the tokens of a text, slice by slice.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -183,18 +184,40 @@ class Encoder:
 
     def encode_with_offsets(self, rows: Sequence[RenderedRow]) -> list[Encoded]:
         """Tokenize each row at full length, with the first character of each token; see `encode` for the flags."""
-        short = [row.text for row in rows if len(row.text) <= slices.SLICE_CHARS]
-        encodings = iter(self._backend.encode_batch(short, add_special_tokens=False))
-        found = list[Encoded]()
-        for row in rows:
-            if len(row.text) <= slices.SLICE_CHARS:
-                parts = iter([slices.whole(next(encodings), row.text)])
-            else:
-                parts = slices.tokenize_slices(
-                    lambda text: self._backend.encode(text, add_special_tokens=False), row.text
-                )
-            found.append(self._joined(row, [self._with_flags(row, part) for part in parts]))
-        return found
+        short = iter(self._encode_together([row for row in rows if len(row.text) <= slices.SLICE_CHARS]))
+        return [
+            self._joined(row, [next(short)] if len(row.text) <= slices.SLICE_CHARS else self._encode_slices(row))
+            for row in rows
+        ]
+
+    def _encode_together(self, rows: Sequence[RenderedRow]) -> Iterator[Encoded]:
+        """Tokenize rows at once, and compute all their flags as those of one long text with a gap after each row."""
+        found = self._backend.encode_batch([row.text for row in rows], add_special_tokens=False)
+        counts = [len(encoding) for encoding in found]
+        ends = np.cumsum(counts, dtype=np.int64).tolist()
+        total = ends[-1] if ends else 0
+        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in found), np.int32, total)
+        pairs = chain.from_iterable(encoding.offsets for encoding in found)
+        offsets = np.fromiter(chain.from_iterable(pairs), np.int64, 2 * total).reshape(-1, 2)
+        if self._swallowing:
+            for row, end, count in zip(rows, ends, counts, strict=True):
+                self._shrink(row.text, ids[end - count : end], offsets[end - count : end])
+        places = np.cumsum([0, *(len(row.text) + 2 for row in rows)])
+        spans = [
+            (place + begin, place + end)
+            for place, row in zip(places[:-1].tolist(), rows, strict=True)
+            for begin, end in row.spans
+        ]
+        placed = offsets + np.repeat(places[:-1], counts)[:, None]
+        supervised = covered_tokens(placed, spans, int(places[-1]))
+        starts = offsets[:, 0].astype(np.int32)
+        for end, count in zip(ends, counts, strict=True):
+            own = slice(end - count, end)
+            yield Encoded(ids[own], supervised[own], starts[own])
+
+    def _encode_slices(self, row: RenderedRow) -> list[Encoded]:
+        parts = slices.tokenize_slices(lambda text: self._backend.encode(text, add_special_tokens=False), row.text)
+        return [self._with_flags(row, part) for part in parts]
 
     def bos(self, row: RenderedRow) -> int | None:
         """Return the id that stands before a row's text; None without one."""

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 import lzma
+import shutil
 import zipfile
 
 import pyarrow
@@ -173,6 +174,8 @@ def test_dataset_folders_as_the_hub_and_the_library_lay_them_out(tmp_path):
 
     whole = datasets.Dataset.from_list(ROWS)
     whole.save_to_disk(tmp_path / "saved")
+    whole.to_parquet(tmp_path / "saved" / "kept-aside.parquet")
+    shutil.copy(tmp_path / "saved" / "data-00000-of-00001.arrow", tmp_path / "saved" / "cache-0123.arrow")  # of `map`
     datasets.DatasetDict({"train": whole, "test": whole}).save_to_disk(tmp_path / "dict")
     (tmp_path / "hub" / "data").mkdir(parents=True)
     for split in ("train-00000-of-00002", "train-00001-of-00002", "validation-00000-of-00001"):
@@ -186,6 +189,43 @@ def test_dataset_folders_as_the_hub_and_the_library_lay_them_out(tmp_path):
     for folder in ("saved", "dict"):
         [part] = find_parts([str(tmp_path / folder)]).parts
         assert [row.values for row in table_rows(part)] == ROWS
+    assert "cache-0123.arrow" in " ".join(find_parts([str(tmp_path / "saved")]).left_out)
+
+
+def test_a_saved_dataset_that_is_not_whole_is_refused(tmp_path):
+    import datasets
+
+    datasets.Dataset.from_list(ROWS).save_to_disk(tmp_path / "saved", num_shards=2)
+    (tmp_path / "saved" / "data-00001-of-00002.arrow").unlink()
+    with pytest.raises(DataError, match="not a whole dataset"):
+        find_parts([str(tmp_path / "saved")])
+
+
+def test_files_that_a_dataset_lists_lie_within_it(tmp_path):
+    import datasets
+
+    datasets.Dataset.from_list(ROWS).save_to_disk(tmp_path / "saved")
+    (tmp_path / "saved" / "data-00000-of-00001.arrow").rename(tmp_path / "outside.arrow")
+    state = tmp_path / "saved" / "state.json"
+    state.write_text(state.read_text().replace("data-00000-of-00001.arrow", "../outside.arrow"))
+    with pytest.raises(DataError, match="not in it"):
+        find_parts([str(tmp_path / "saved")])
+
+
+@pytest.mark.parametrize(
+    ("card", "right"),
+    [
+        ("- config_name: default\n  data_files:\n  - split: train\n    path: a/*.jsonl\n", ["a/1.jsonl"]),
+        ("- config_name: x\n  data_files: a/*\n- config_name: y\n  data_files: b/*\n", ["a/1.jsonl", "b/2.jsonl"]),
+    ],
+)
+def test_the_card_of_a_hub_dataset_says_which_files_are_rows(tmp_path, card, right):
+    """Where it does not say which of several configurations is meant, all files are read."""
+    for name in ("a/1.jsonl", "b/2.jsonl"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(LINES)
+    (tmp_path / "README.md").write_text(f"---\nconfigs:\n{card}---\nWords.\n")
+    assert names(tmp_path) == right
 
 
 def test_hub_names_offline(tmp_path, monkeypatch):

@@ -38,7 +38,7 @@ def test_near_duplicates_are_found_and_others_are_not():
         words = text.split()
         words[random.randint(len(words))] = "changed"
         changed.append(" ".join(words))
-    bands = np.array([minhash_bands(text) for text in [*texts, *changed]])
+    bands = minhash_bands([*texts, *changed])
     ids = [np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int32) for text in [*texts, *changed]]
     first, whole = earliest_near_duplicates(bands, ids.__getitem__, np.ones(400, dtype=bool), thorough=True)
     assert whole

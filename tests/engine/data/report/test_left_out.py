@@ -124,3 +124,9 @@ def test_long_rows_are_split_where_the_recipe_says_so(write_jsonl, make_tokenize
     assert (result.facts.rows, result.facts.report.used_rows, result.facts.truncated_rows) == (2, 2, 0)
     held = prepared(path, tokenizer, max_length=300, overlong="split", validation_share=0.5)
     assert {d.row for d in held.train}.isdisjoint({d.row for d in held.validation})
+
+
+def test_replies_that_are_numbers_in_the_file_are_told(write_jsonl, make_tokenizer):
+    data = [*rows(), chat("2 + 2?", 4), chat("Is it?", True), chat("2 + 3?", "5"), chat(7, prose(50))]
+    found = finding(prepared(write_jsonl(data), make_tokenizer()).facts, "literals")
+    assert (found.rows, numbers(found.first)) == (2, [41, 42])

@@ -138,7 +138,7 @@ def test_forced_shape_wins_over_the_recognized_one():
         ([{"role": "wizard", "content": "x"}], 'unknown role "wizard"'),
         ([{"role": "user"}], "message without content"),
         ([{"role": "user", "content": None}], "message without content"),
-        ([{"role": "user", "content": 5}], "message content is not text"),
+        ([{"role": "user", "content": {"a": 5}}], "message content is not text"),
         ([{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}], NEEDS_MEDIA),
         ([{"role": "user", "content": [{"type": "hologram"}]}], "message content is not text"),
         (CHAT[:1], "no assistant turn"),
@@ -156,7 +156,7 @@ def test_bad_chats_are_refused_by_reason(chat, reason):
         ({"instruction": None, "output": "x"}, "instruction without content"),
         ({"instruction": " ", "input": "", "output": "x"}, "empty instruction"),
         ({"instruction": "a"}, "output without content"),
-        ({"instruction": "a", "output": 5}, "output content is not text"),
+        ({"instruction": "a", "output": {"a": 5}}, "output content is not text"),
         ({"instruction": "a", "output": ""}, "empty reply"),
     ],
 )
@@ -222,3 +222,26 @@ def test_bad_text_rows_are_refused_by_reason():
     assert problem({"text": "  "}, sample) == "empty text"
     assert problem({"text": None}, sample) == "text without content"
     assert problem({}, sample) == "text without content"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(42, "42"), (-0.5, "-0.5"), (3.0, "3.0"), (True, "true"), (False, "false")]
+)
+@pytest.mark.parametrize(
+    "row",
+    [
+        lambda value: {"messages": [CHAT[0], {"role": "assistant", "content": value}]},
+        lambda value: {"messages": [CHAT[0], {"role": "assistant", "content": [{"type": "text", "text": value}]}]},
+        lambda value: {"conversations": [SHAREGPT[0], {"from": "gpt", "value": value}]},
+        lambda value: {"conversations": [["Hi", value]]},
+        lambda value: {"conversations": [{"human": "Hi", "assistant": value}]},
+        lambda value: {"question": "Hi", "answer": value},
+        lambda value: {"instruction": "Hi", "output": value},
+        lambda value: {"prompt": "Hi", "chosen": value, "rejected": "no"},
+    ],
+)
+def test_a_number_or_boolean_is_a_reply_as_its_json_text(row, value, text):
+    assert turns(row(value), forced="preference" if "chosen" in row(value) else "auto")[1] == [
+        ("user", "Hi"),
+        ("assistant", text),
+    ]

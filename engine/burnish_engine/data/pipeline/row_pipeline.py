@@ -310,7 +310,7 @@ class RowPipeline:
         token_ends = np.cumsum([len(piece.ids) for piece in pieces], dtype=np.int64)
         spans, span_ends = _supervised_spans([piece.supervised for piece in pieces], token_ends)
         return Shard(
-            tokens=np.concatenate([piece.ids for piece in pieces] or [np.zeros(0)]).astype(np.int32),
+            tokens=np.concatenate([piece.ids for piece in pieces] or [np.zeros(0, dtype=np.int32)]).astype(np.int32),
             token_ends=token_ends,
             spans=spans,
             span_ends=span_ends,

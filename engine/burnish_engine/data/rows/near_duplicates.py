@@ -32,13 +32,13 @@ def minhash_bands(texts: Sequence[str]) -> npt.NDArray[np.uint32]:
     """Return [n, 8] hashes of texts, of which near-duplicates share at least one; case and white space do not count."""
     if not texts:
         return np.zeros((0, BANDS), dtype=np.uint32)
-    words = [" ".join(text[:_MOST_CHARS].lower().split()).encode("utf-8", "replace") for text in texts]
+    passages = [" ".join(text[:_MOST_CHARS].lower().split()).encode("utf-8", "replace") for text in texts]
     least = np.full((len(texts), _BINS), np.iinfo(np.uint64).max, dtype=np.uint64)
     begin, held = 0, 0
-    for end, each in enumerate(words, start=1):
+    for end, each in enumerate(passages, start=1):
         held += len(each)
-        if held >= _HASHED_BYTES or end == len(words):
-            _hash_shingles(words[begin:end], least[begin:end])
+        if held >= _HASHED_BYTES or end == len(passages):
+            _hash_shingles(passages[begin:end], least[begin:end])
             begin, held = end, 0
     for row in np.flatnonzero((least == np.iinfo(np.uint64).max).any(axis=1)).tolist():
         _fill_empty_bins(least[row])
@@ -50,9 +50,9 @@ def minhash_bands(texts: Sequence[str]) -> npt.NDArray[np.uint32]:
     return bands.astype(np.uint32)
 
 
-def _hash_shingles(words: Sequence[bytes], least: npt.NDArray[np.uint64]) -> None:
+def _hash_shingles(passages: Sequence[bytes], least: npt.NDArray[np.uint64]) -> None:
     """Put the least hash of each bin of each text into [n, bins] `least`."""
-    padded = [each.ljust(_SHINGLE_BYTES, b" ") for each in words]
+    padded = [each.ljust(_SHINGLE_BYTES, b" ") for each in passages]
     lengths = np.array([len(each) for each in padded])
     raw = np.frombuffer(b"".join(padded), dtype=np.uint8)
     stretches = np.lib.stride_tricks.sliding_window_view(raw, _SHINGLE_BYTES)
@@ -63,7 +63,7 @@ def _hash_shingles(words: Sequence[bytes], least: npt.NDArray[np.uint64]) -> Non
         hashes *= _MIX
     hashes ^= hashes >> np.uint64(32)
     bins = (hashes >> np.uint64(32)).astype(np.int64) % _BINS
-    bins += np.repeat(np.arange(len(words)) * _BINS, lengths)[: len(bins)]
+    bins += np.repeat(np.arange(len(passages)) * _BINS, lengths)[: len(bins)]
     inside = np.ones(len(raw), dtype=np.bool_)
     for back in range(1, _SHINGLE_BYTES):
         inside[np.cumsum(lengths) - back] = False  # shingles that would reach into the next text

@@ -36,7 +36,7 @@ _NAME = "name"
 
 _CLEANING = (
     "data.duplicates", "data.leaks", "data.degenerate", "data.secrets", "data.addresses", "data.damaged",
-    "data.control_tokens", "data.tools", "data.placeholders", "data.broken_rows", "data.encoding",
+    "data.control_tokens", "data.tools", "data.unwritten", "data.placeholders", "data.broken_rows", "data.encoding",
 )  # fmt: skip
 ELSEWHERE = {
     "version", "model.path", "adapter.start", "target.kind", "target.ram_gib",

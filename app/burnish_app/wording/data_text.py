@@ -58,6 +58,8 @@ ACTIONS = {
     ("damaged", "drop"): tr("Leave them out"),
     ("control_tokens", "drop"): tr("Leave them out"),
     ("tools", "drop"): tr("Leave them out"),
+    ("unwritten", "drop"): tr("Leave them out"),
+    ("unwritten", "respell"): tr("Write them in an equal form"),
     ("placeholders", "drop"): tr("Leave them out"),
     ("overlong", "drop"): tr("Leave them out"),
     ("overlong", "split"): tr("Split them"),
@@ -76,6 +78,8 @@ DONE = {
     ("damaged", "drop"): tr("Rows whose letters were lost or garbled are left out."),
     ("control_tokens", "drop"): tr("Rows that spell out a control token are left out."),
     ("tools", "drop"): tr("Rows with tools that the template does not write are left out."),
+    ("unwritten", "drop"): tr("Rows that the template does not write whole are left out."),
+    ("unwritten", "respell"): tr("Rows that the template does not write whole are written in an equal form."),
     ("placeholders", "drop"): tr("Rows that learn a placeholder are left out."),
     ("overlong", "drop"): tr("Rows that are too long are left out."),
     ("overlong", "split"): tr("Rows that are too long are split."),
@@ -84,8 +88,8 @@ DONE = {
 }
 """Sentences for fields that are set, keyed by (field of the data section, value)."""
 CLEANING = (
-    "duplicates", "leaks", "degenerate", "secrets", "addresses", "damaged", "control_tokens", "tools", "placeholders",
-    "overlong", "broken_rows", "encoding",
+    "duplicates", "leaks", "degenerate", "secrets", "addresses", "damaged", "control_tokens", "tools", "unwritten",
+    "placeholders", "overlong", "broken_rows", "encoding",
 )  # fmt: skip
 _SETTING = re.compile(r'data\.(\w+) = "([^"]+)"')
 

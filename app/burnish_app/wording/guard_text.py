@@ -19,6 +19,7 @@ CHECKS = {
     "not_finite": tr("Loss and gradient are finite"),
     "coverage": tr("The adapter reaches what was planned"),
     "no_targets": tr("Something is learned from every pass"),
+    "unwritten": tr("The chat template writes all that rows say"),
     "padding": tr("Only real tokens count"),
     "leak": tr("Documents of a pass do not see each other"),
     "labels": tr("Every label is the next token"),

@@ -52,7 +52,7 @@ def render(template: ChatTemplate, messages: Messages, *, generation_prompt: boo
     if not turns:
         raise UsageError("The conversation is empty.", "Say something.")
     try:
-        return valid_unicode(template.render(turns, add_generation_prompt=generation_prompt))
+        return valid_unicode(template.formed.render(turns, add_generation_prompt=generation_prompt))
     except RowError as error:
         remedy = "Check its text, and the roles and their order."
         raise UsageError(f"The conversation cannot be used: {error.reason}.", remedy) from error

@@ -101,6 +101,13 @@ class DataSection(Section):
     tools: Literal["keep", "drop"] = setting(
         "keep", "drop: rows are left out that list tools where the chat template does not write them."
     )
+    unwritten: Literal["keep", "drop", "respell"] = setting(
+        "keep",
+        "What happens to rows of which the chat template does not write everything: text, thoughts, calls of tools or "
+        "their results. keep: what it writes is learned. drop: they are left out. respell: they are written in an "
+        "equal form that it does write, where there is one: calls in one turn become turns of their own, each followed "
+        "by its result; thoughts go into the reply; a call stands without the text beside it.",
+    )
     placeholders: Literal["keep", "drop"] = setting(
         "keep", "drop: rows are left out that learn a placeholder, such as {{name}} or [INSERT DATE]."
     )

@@ -172,7 +172,7 @@ _LATER = {
     "adapter": ("start", "expert_rank"),
     "data": (
         "weights", "columns", "encoding", "template", "broken_rows", "duplicates", "leaks", "degenerate", "secrets",
-        "addresses", "damaged", "control_tokens", "tools", "placeholders", "workers",
+        "addresses", "damaged", "control_tokens", "tools", "unwritten", "placeholders", "workers",
     ),
     "memory": ("weights",),
     "preference": (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.data.files.problems import RowError, RowRef
@@ -12,6 +12,7 @@ from burnish_engine.data.rows.conversation import Conversation
 from burnish_engine.data.rows.media import has_media_tag
 from burnish_engine.data.rows.row_log import RowLog
 from burnish_engine.data.templates.spans import RenderedRow
+from burnish_engine.data.templates.written import KINDS
 
 
 class RowChecks:
@@ -50,6 +51,7 @@ class RowChecks:
             *([(content_checks.EMAIL, data.addresses)] if content_checks.addresses_in(whole) else []),
             *([(content_checks.CONTROL, data.control_tokens)] if control else []),
             *([(content_checks.TOOLS_NOT_WRITTEN, data.tools)] if unwritten else []),
+            *([(content_checks.STRAY_RESULT, _kept(data))] if content_checks.has_stray_result(conversation) else []),
             *([(content_checks.PLACEHOLDER, data.placeholders)] if placeholder else []),
             *([(content_checks.MEDIA_TAG, "keep")] if has_media_tag(texts) else []),
         ]
@@ -67,9 +69,28 @@ class RowChecks:
         log.tool_call_rows += any("tool_calls" in message.extras for message in conversation.messages)
         log.reasoning_rows += any("reasoning_content" in message.extras for message in conversation.messages)
 
+    def whole(self, pieces: Sequence[RenderedRow], ref: RowRef, log: RowLog) -> None:
+        """Check that the chat template writes all that a row says.
+
+        Args:
+            pieces: renderings of the row: one, both of a pair, or those of a row that was split.
+            ref: reference of the row.
+            log: log that findings are added to.
+
+        Raises:
+            RowError: It does not, and the recipe drops such rows.
+        """
+        lost = {one.kind for rendered in pieces for one in rendered.lost}
+        for kind in (kind for kind in KINDS if kind in lost):
+            if self._data.unwritten == "drop":
+                raise RowError(kind)
+            log.noticed.add(kind, ref)
+        if lost:
+            log.offers = sorted({*log.offers, *(kind for rendered in pieces for kind in rendered.offers)})
+
     @staticmethod
     def rendering(conversation: Conversation, rendered: RenderedRow, ref: RowRef, log: RowLog) -> None:
-        """Check what the chat template made of a row."""
+        """Check how the chat template begins and ends a row's last reply."""
         if conversation.text is not None:
             return
         if rendered.turn_end:
@@ -78,3 +99,7 @@ class RowChecks:
             log.noticed.add(content_checks.NO_TURN_END, ref)
         if rendered.prompt_differs:
             log.noticed.add(content_checks.PROMPT_DIFFERS, ref)
+
+
+def _kept(data: DataSection) -> str:
+    return "drop" if data.unwritten == "drop" else "keep"

@@ -30,6 +30,9 @@ SPLITTING = ("auto", "split")
 """Values of `data.overlong` that split a long text into several documents."""
 
 
+EQUAL_RENDERINGS = "a rejected reply that the chat template writes as the chosen one"
+
+
 @dataclass(frozen=True)
 class TemplateSource:
     """A chat template as plain values that another process can be given.
@@ -79,7 +82,7 @@ class PipelineSpec:
         settings = (data.shape, tuple(data.columns), data.encoding, data.learn, data.system_prompt, split)
         actions = (
             data.broken_rows, data.degenerate, data.secrets, data.addresses, data.damaged, data.control_tokens,
-            data.tools, data.placeholders,
+            data.tools, data.unwritten, data.placeholders,
         )  # fmt: skip
         pairs = (data.max_length,) if self.pairs else ("labels",) if self.labels else ()
         whole = repr((self.tokenizer, self.template, settings, actions, pairs))
@@ -138,6 +141,7 @@ class RowPipeline:
             parts.added,
             text_bos=parts.adds_bos,
             learn="last" if spec.pairs or spec.labels else self._data.learn,
+            respell=self._data.unwritten == "respell",
         )
         self._checks = RowChecks(self._data, parts.special, takes_tools=self._renderer.takes_tools)
 
@@ -157,6 +161,11 @@ class RowPipeline:
             if isinstance(row, RowError):
                 log.dropped.add(row.reason, ref)
                 continue
+            try:
+                self._checks.whole([rendered for _, rendered in row], ref, log)
+            except RowError as error:
+                log.dropped.add(error.reason, ref)
+                continue
             self._checks.rendering(*row[0], ref, log)
             for piece, rendered in row[1:] if not self._pairs else ():
                 self._checks.rendering(piece, rendered, ref, log)
@@ -174,7 +183,9 @@ class RowPipeline:
         for at in range(0, len(usable), 2):
             chosen, rejected = usable[at : at + 2]
             both = encoded[at : at + 2]
-            if max(len(one.ids) for one in both) > longest:
+            if np.array_equal(both[0].ids, both[1].ids):
+                log.dropped.add(EQUAL_RENDERINGS, RowRef(source, chosen.row))
+            elif max(len(one.ids) for one in both) > longest:
                 log.dropped.add(pair_too_long(longest), RowRef(source, chosen.row))
             elif not all(one.supervised.any() for one in both):
                 log.dropped.add("a pair of which a reply has nothing to learn", RowRef(source, chosen.row))

@@ -13,7 +13,7 @@ from burnish_engine.contract.facts.data_report import CutLine, Finding, RowPlace
 from burnish_engine.contract.plain_text import printable
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.data.files.problems import ROWS_NAMED, RowRef, RowTally, shorten
-from burnish_engine.data.pipeline.row_pipeline import pair_too_long
+from burnish_engine.data.pipeline.row_pipeline import EQUAL_RENDERINGS, pair_too_long
 from burnish_engine.data.pipeline.select import DuplicateRows
 from burnish_engine.data.report.describe import share_text
 from burnish_engine.data.rows import content_checks
@@ -21,8 +21,12 @@ from burnish_engine.data.rows.content_parts import NOT_A_REPLY, PARTLY_SUPERVISE
 from burnish_engine.data.rows.media import NEEDS_MEDIA
 from burnish_engine.data.rows.row_log import RowLog
 from burnish_engine.data.rows.shapes import BAD_REPLY, EMPTY_REJECTED, NO_REJECTED, SAME_REPLIES
+from burnish_engine.data.templates.whole_rows import PARALLEL_REFUSED
+from burnish_engine.data.templates.written import CALL, EARLIER_THOUGHTS, KINDS, LAST_THOUGHTS
 from burnish_engine.data.tokens.documents import ShardedDocuments
 
+UNWRITTEN = "unwritten"
+"""Kind of the findings of rows that the chat template does not write whole."""
 _ADDED_TEXT = "added_text"
 _ADDED_LETTERS = 120
 _LEFT_OUT = {
@@ -31,6 +35,8 @@ _LEFT_OUT = {
     NOT_A_REPLY: "masks",
     BAD_REPLY: "bad_replies",
     SAME_REPLIES: "same_replies",
+    EQUAL_RENDERINGS: "same_replies",
+    PARALLEL_REFUSED: UNWRITTEN,
     NO_REJECTED: "no_rejected",
     EMPTY_REJECTED: "empty_rejected",
 }
@@ -50,6 +56,13 @@ _NO_CONTROL = Setting(key="data.control_tokens", value="drop", says=_DROP)
 _NO_LONG = Setting(key="data.overlong", value="drop", says=_DROP)
 _SPLIT_LONG = Setting(key="data.overlong", value="split", says="makes several rows of them")
 _NO_PLACEHOLDERS = Setting(key="data.placeholders", value="drop", says=_DROP)
+_NO_UNWRITTEN = Setting(key="data.unwritten", value="drop", says=_DROP)
+_EQUAL_FORMS = {
+    CALL: "writes calls one after another, each with its result, and no text beside one",
+    **dict.fromkeys((LAST_THOUGHTS, EARLIER_THOUGHTS), "writes thoughts in the text of their reply"),
+}
+_RESPELL = {kind: Setting(key="data.unwritten", value="respell", says=says) for kind, says in _EQUAL_FORMS.items()}
+_LAST_ALONE = Setting(key="data.learn", value="last", says="learns the last reply alone, of which it writes them")
 _NO_TOOLS = Setting(key="data.tools", value="drop", says=_DROP)
 
 
@@ -157,6 +170,8 @@ def _content_findings(log: RowLog, data: DataSection, names: Sequence[str]) -> I
         content_checks.TOOLS_NOT_WRITTEN: ("tools", "{rows} {what}", [_NO_TOOLS]),
         content_checks.PLACEHOLDER: ("placeholders", "{rows} {what}" + placeholder, [_NO_PLACEHOLDERS]),
         content_checks.MEDIA_TAG: ("media", "{rows} {what}", []),
+        content_checks.STRAY_RESULT: (UNWRITTEN, "{rows} {what}", [_NO_UNWRITTEN]),
+        **{kind: (UNWRITTEN, "{rows} {what}", _remedies(kind, log)) for kind in KINDS},
     }
     for what, count in log.noticed.counts.items():
         if what not in kinds:
@@ -168,9 +183,15 @@ def _content_findings(log: RowLog, data: DataSection, names: Sequence[str]) -> I
     for reason, kind in {**_LEFT_OUT, pair_too_long(data.max_length): "long_pairs"}.items():
         if count := log.dropped.counts.get(reason, 0):
             tally = RowTally({reason: count}, {reason: log.dropped.examples.get(reason, [])})
-            actions = [longer] if kind == "long_pairs" else []
+            actions = {"long_pairs": [longer], UNWRITTEN: [_RESPELL[CALL]]}.get(kind, [])
             found = _finding(kind, f"{{rows}} left out: {reason}", tally, actions, names)
             yield found.model_copy(update={"dropped": reason})
+
+
+def _remedies(kind: str, log: RowLog) -> list[Setting]:
+    """List what can be done about rows of which the chat template does not write all."""
+    last = [_LAST_ALONE] if kind == EARLIER_THOUGHTS and LAST_THOUGHTS not in log.noticed.counts else []
+    return [*([_RESPELL[kind]] if kind in log.offers and kind in _RESPELL else []), *last, _NO_UNWRITTEN]
 
 
 def _encodings(data: DataSection) -> list[Setting]:
@@ -215,10 +236,15 @@ def finding_text(finding: Finding, *, several: bool) -> str:
     if finding.first:
         more = " ..." if finding.rows > min(len(finding.first), ROWS_NAMED) else ""
         where = f" (row{'s' if finding.rows > 1 else ''} {row_list_text(finding.first, several=several)}{more})"
-    does = " or ".join(f"{action.line} {action.says}" for action in finding.actions)
+    does = remedy_text(finding)
     if finding.kind == _ADDED_TEXT:  # a text of one's own, so no setting can be offered
         does = "data.system_prompt puts a text of yours there"
     return f"{finding.says.removesuffix('.')}{where}.{f' {does}.' if does else ''}"
+
+
+def remedy_text(finding: Finding) -> str:
+    """Word what can be done about a finding: its settings, and what each does."""
+    return " or ".join(f"{action.line} {action.says}" for action in finding.actions)
 
 
 def row_list_text(places: Iterable[RowPlace], *, several: bool) -> str:

@@ -64,7 +64,7 @@ def prompt_ids(template: ChatTemplate, tokenizer: Any, messages: Sequence[Mappin
     Raises:
         RowError: The template refuses them.
     """
-    text = template.render([dict(turn) for turn in messages], add_generation_prompt=True)
+    text = template.formed.render([dict(turn) for turn in messages], add_generation_prompt=True)
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 

@@ -32,6 +32,7 @@ GARBLED = "garbled letters (text decoded twice, such as \u00c3\u00a9 for \u00e9)
 REPLACED = "characters lost in decoding (\ufffd)"
 
 CONTROL = "a control token spelled out in the text"
+STRAY_RESULT = "a tool's result that answers no call before it"
 TOOLS_NOT_WRITTEN = "tools that the chat template does not write"
 NO_TURN_END = "no end-of-turn token after the last reply"
 NO_SYSTEM = "no system message"
@@ -73,6 +74,23 @@ def addresses_in(text: str) -> bool:
     if "@" not in text:
         return False
     return any(not any(host in found[0].lower() for host in _EXAMPLE_HOSTS) for found in _EMAIL.finditer(text))
+
+
+def has_stray_result(conversation: Conversation) -> bool:
+    """Whether a tool's result names a call that no turn before it makes; rows without ids of calls have none."""
+    made = set[str]()
+    for message in conversation.messages:
+        made.update(call["id"] for call in message.extras.get("tool_calls", ()) if "id" in call)
+        answered = message.extras.get("tool_call_id")
+        if message.role == "tool" and answered and answered not in made and _makes_calls(conversation):
+            return True
+    return False
+
+
+def _makes_calls(conversation: Conversation) -> bool:
+    """Whether the row has calls, and all have ids."""
+    calls = [call for message in conversation.messages for call in message.extras.get("tool_calls", ())]
+    return bool(calls) and all("id" in call for call in calls)
 
 
 def damage_in(text: str) -> Iterator[str]:

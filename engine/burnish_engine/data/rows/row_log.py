@@ -19,6 +19,7 @@ class RowLog:
         noticed: rows that are used although a content check found something, by finding.
         first_texts: finding to the text that it concerns in the first such row; secrets have none.
         turn_ends: tokens with which the template ends replies.
+        offers: what the chat template does not write of rows, and would write in an equal form.
         control_example: special token that a row spells out in its text.
         tool_call_rows: number of rows with a tool call.
         reasoning_rows: number of rows with reasoning apart from the reply.
@@ -30,6 +31,7 @@ class RowLog:
     noticed: RowTally = field(default_factory=RowTally)
     first_texts: dict[str, str] = field(default_factory=dict)
     turn_ends: list[str] = field(default_factory=list)
+    offers: list[str] = field(default_factory=list)
     control_example: str = ""
     tool_call_rows: int = 0
     reasoning_rows: int = 0
@@ -42,6 +44,7 @@ class RowLog:
             setattr(self, name, getattr(self, name) + getattr(later, name))
         self.control_example = self.control_example or later.control_example
         self.turn_ends = sorted({*self.turn_ends, *later.turn_ends})
+        self.offers = sorted({*self.offers, *later.offers})
         for what, how in later.first_texts.items():
             self.first_texts.setdefault(what, how)
 

@@ -5,7 +5,7 @@ template exceeds a limit. The requests are:
 
     {key, template: {source, special_tokens, today}, do: compile}
     ... do: render, messages, add_generation_prompt, tools
-    ... do: rows, options (of `ChatRenderer`), rows: [[[role, content, extras, supervised], ...], tools] each
+    ... do: rows, options (of `WholeRowRenderer`), rows: [[[role, content, extras, supervised], ...], tools] each
 """
 
 from __future__ import annotations

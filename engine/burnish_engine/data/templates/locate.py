@@ -10,17 +10,34 @@ content, which is marked instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from burnish_engine.data.files.problems import RowError
 from burnish_engine.data.sandbox.template_protocol import Messages, Template
+from burnish_engine.data.templates.template_forms import THOUGHTS
 
 ReplyBounds = tuple[int | None, int]
 """Begin of a reply's content (None: unknown) and its end, before the closing token. For a reply that calls tools, the
 first is the end of the content of the turn before it."""
 
 _PRIVATE_USE = range(0xE000, 0xF8FF)
+
+
+class PromptEnd(NamedTuple):
+    """The place where the rendering of a reply leaves the generation prompt.
+
+    Attributes:
+        index: index in the rendering; -1: unknown.
+        whole: whether the rendering has the whole prompt.
+    """
+
+    index: int
+    whole: bool
+
+    def capped(self, most: int) -> PromptEnd:
+        """Return the place, or an earlier one where the reply's own text begins before it."""
+        return self if self.index <= most else PromptEnd(most, whole=False)
 
 
 class ReplyLocator:
@@ -59,36 +76,56 @@ class ReplyLocator:
         except RowError:
             return None
 
-    def after_prompt(self, before: Messages, text: str, end: int, tools: Sequence[Any]) -> int:
-        """Find the index where a reply begins, given the end of the content before it; -1 if that is unknown.
+    def content_end(self, messages: Messages, turn: int, text: str, tools: Sequence[Any]) -> int:
+        """Find the index where a turn's content ends; -1 if that is unknown.
+
+        Args:
+            messages: turns of the conversation.
+            turn: index of the turn among them; -1 is the one before the first.
+            text: rendering of all turns.
+            tools: JSON schemas of the tools, for the template.
+        """
+        if turn < 0:
+            return -1
+        mark = unused_characters(messages, text)[0]
+        whole = self.render_or_none([*messages[:turn], _ended(messages[turn], mark), *messages[turn + 1 :]], tools)
+        before, found, behind = (whole or "").partition(mark)
+        return len(before) if found and before + behind == text else -1
+
+    def leaves_prompt(self, before: Messages, text: str, end: int, tools: Sequence[Any]) -> PromptEnd:
+        """Find the index where the rendering of a reply leaves the generation prompt for it.
+
+        Only what follows the last content before the reply is compared, since a template may render earlier turns
+        otherwise once there are later ones.
 
         Args:
             before: turns before the reply.
             text: rendering of all turns.
-            end: index in the text where the content of the last turn of `before` ends.
+            end: index in the text where the content of the last turn of `before` ends; -1: unknown.
             tools: JSON schemas of the tools, for the template.
         """
+        if end < 0 or not before:
+            return PromptEnd(-1, whole=False)
         mark = unused_characters(before, text)[0]
-        last = before[-1]
-        marked = [*before[:-1], {**last, "content": f"{(last['content'] or '').rstrip()}{mark}"}]
-        whole = self.render_or_none(marked, tools, prompt=True) or ""
-        _, found, behind = whole.partition(mark)
-        return end + len(behind) if found and text.startswith(behind, end) else -1
+        marked = [*before[:-1], _ended(before[-1], mark)]
+        prompt = (self.render_or_none(marked, tools, prompt=True) or "").partition(mark)[2]
+        alone = (self.render_or_none(marked, tools) or "").partition(mark)[2]
+        shared = common_prefix_length(prompt, text[end : end + len(prompt)])
+        if prompt and shared == len(prompt):
+            return PromptEnd(end + shared, whole=True)
+        return PromptEnd(end + shared if shared > common_prefix_length(prompt, alone) else -1, whole=False)
 
-    def begin_of_another(
-        self, messages: Messages, turn: int, text: str, tools: Sequence[Any], *, drop: str = ""
-    ) -> int:
-        """Find the index where another reply, of one character, would begin in a reply's place; -1 if unknown.
+    def begin_of_another(self, messages: Messages, turn: int, text: str, tools: Sequence[Any]) -> int:
+        """Find the index where another reply, of one character and without thoughts, would begin; -1 if unknown.
 
         Args:
             messages: turns of the conversation.
             turn: index of the reply among them.
             text: rendering of all turns.
             tools: JSON schemas of the tools, for the template.
-            drop: name of a field that the other reply shall not have: its reasoning.
         """
         mark = unused_characters(messages, text)[0]
-        other = {name: value for name, value in messages[turn].items() if name != drop} | {"content": mark}
+        other = {name: value for name, value in messages[turn].items() if name != THOUGHTS} | {"content": mark}
         whole = self.render_or_none([*messages[:turn], other, *messages[turn + 1 :]], tools) or ""
         before, found, _ = whole.partition(mark)
         return len(before) if found and text.startswith(before) else -1
@@ -120,32 +157,36 @@ class ReplyLocator:
         ahead = [turn - 1 for turn in calls if turn]
         words = [turn for turn in turns if turn not in calls]
         touched = [messages[turn]["content"] or "" for turn in (*words, *after, *ahead)]
+        touched += [messages[turn].get(THOUGHTS) or "" for turn in words]
         if trimmed and all(content == content.strip() for content in touched):
             return None  # the same as untrimmed, which was tried
         if any(messages[turn].get("tool_calls") for turn in (*after, *ahead)):
             return None  # two calls in a row: nothing between them can be marked
-        opening, closing, limit = unused_characters(messages, text)
+        marks = unused_characters(messages, text)
+        opening, saying, closing, limit = marks
         marked = [dict(message) for message in messages]
         if not both:
             ahead = []
         for turn in {*words, *after, *ahead}:
-            content = messages[turn]["content"] or ""
-            core = content.strip() if trimmed else content
-            before, _, behind = content.partition(core) if core else ("", "", content)
-            first = (limit if turn in after else "") + (opening if both and turn in words else "")
+            first = limit if turn in after else ""
             last = (closing if turn in words else "") + (opening if turn in ahead else "")
-            marked[turn]["content"] = f"{before}{first}{core}{last}{behind}"
+            thoughts = messages[turn].get(THOUGHTS) if turn in words else None
+            if both and turn in words:
+                first += saying if thoughts else opening
+            if both and thoughts:
+                marked[turn][THOUGHTS] = _between(thoughts, opening, "", trimmed=trimmed)
+            marked[turn]["content"] = _between(messages[turn]["content"] or "", first, last, trimmed=trimmed)
         rendering = self.render_or_none(marked, tools)
         if rendering is None:
             return None
-        pieces = re.split(f"([{opening}{closing}{limit}])", rendering)
+        pieces = re.split(f"([{''.join(marks)}])", rendering)
         if "".join(pieces[::2]) != text:
             return None
         places, at = list[tuple[str, int]](), 0
         for piece, mark in zip(pieces[::2], [*pieces[1::2], ""], strict=True):
             at += len(piece)
             places.append((mark, at))
-        return self._bounds_of(turns, set(calls), places, text, (opening, closing, limit))
+        return self._bounds_of(turns, set(calls), places, text, marks)
 
     def _bounds_of(
         self,
@@ -153,10 +194,10 @@ class ReplyLocator:
         calls: set[int],
         places: Sequence[tuple[str, int]],
         text: str,
-        marks: tuple[str, str, str],
+        marks: tuple[str, str, str, str],
     ) -> list[ReplyBounds] | None:
         """Compute the replies' bounds from the positions of the marks; None if marks are missing or too many."""
-        opening, closing, limit = marks
+        opening, saying, closing, limit = marks
         found = iter(places[:-1])
         bounds, low = list[ReplyBounds](), 0
         mark, at = next(found, ("", len(text)))
@@ -176,6 +217,9 @@ class ReplyLocator:
             else:
                 if mark == opening:
                     start = at
+                    mark, at = next(found, ("", len(text)))
+                if mark == saying:
+                    start = at if start is None else start
                     mark, at = next(found, ("", len(text)))
                 if mark != closing:
                     return None
@@ -212,18 +256,30 @@ def token_pattern(tokens: Sequence[str]) -> re.Pattern[str]:
     return re.compile(rf"\s*(?P<token>{'|'.join(map(re.escape, longest_first)) or '(?!)'})")
 
 
-def unused_characters(messages: Messages, text: str) -> tuple[str, str, str]:
-    """Find three private-use characters that do not occur in the conversation or its rendering.
+def unused_characters(messages: Messages, text: str) -> tuple[str, str, str, str]:
+    """Find four private-use characters that do not occur in the conversation or its rendering.
 
     Raises:
-        RowError: Fewer than three are free.
+        RowError: Fewer than four are free.
     """
-    said = [text, *(message["content"] or "" for message in messages)]
+    said = [text, *(message.get(name) or "" for message in messages for name in ("content", THOUGHTS))]
     free = (chr(code) for code in _PRIVATE_USE if not any(chr(code) in part for part in said))
     try:
-        return next(free), next(free), next(free)
+        return next(free), next(free), next(free), next(free)
     except StopIteration:
         raise RowError("uses every private-use character") from None
+
+
+def _ended(message: Mapping[str, Any], mark: str) -> dict[str, Any]:
+    """Return a turn with a mark at the end of its content."""
+    return {**message, "content": f"{(message['content'] or '').rstrip()}{mark}"}
+
+
+def _between(text: str, first: str, last: str, *, trimmed: bool) -> str:
+    """Return a text with marks around it, within its outer white space if they shall be trimmed with it."""
+    core = text.strip() if trimmed else text
+    before, _, behind = text.partition(core) if core else ("", "", text)
+    return f"{before}{first}{core}{last}{behind}"
 
 
 def common_prefix_length(one: str, other: str) -> int:

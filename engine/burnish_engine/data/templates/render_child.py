@@ -21,7 +21,7 @@ from burnish_engine.data.sandbox.compiled import CompiledTemplate, TemplateFault
 from burnish_engine.data.sandbox.confine import limit_memory
 from burnish_engine.data.sandbox.frames import frame, read_body, read_length
 from burnish_engine.data.sandbox.limits import BYTES_PER_BYTE, START_BYTES, memory_limit
-from burnish_engine.data.templates.spans import ChatRenderer
+from burnish_engine.data.templates.whole_rows import WholeRowRenderer
 
 _MOST_TEMPLATES = 8
 
@@ -33,7 +33,7 @@ class _RequestHandler:
 
     def __init__(self) -> None:
         self._templates = OrderedDict[str, CompiledTemplate]()
-        self._renderers: dict[tuple[str, str], ChatRenderer] = {}
+        self._renderers: dict[tuple[str, str], WholeRowRenderer] = {}
 
     def answer(self, request: Answer, memory_bytes: int) -> Answer:
         """Answer a request.
@@ -78,11 +78,11 @@ class _RequestHandler:
         name = (request["key"], repr(options))
         renderer = self._renderers.get(name)
         if renderer is None:
-            renderer = self._renderers[name] = ChatRenderer(template, **options)
+            renderer = self._renderers[name] = WholeRowRenderer(template, **options)
         return {"rows": [_rendered(renderer, row) for row in request["rows"]]}
 
 
-def _rendered(renderer: ChatRenderer, given: Sequence[Any]) -> Any:
+def _rendered(renderer: WholeRowRenderer, given: Sequence[Any]) -> Any:
     """Render one row; return the fields of `RenderedRow`, or a text with the reason why the row cannot be rendered."""
     messages, tools = given
     conversation = Conversation(tuple(Message(*message) for message in messages), None, 0, "", tuple(tools))
@@ -90,7 +90,7 @@ def _rendered(renderer: ChatRenderer, given: Sequence[Any]) -> Any:
         row = renderer.render(conversation)
     except RowError as error:
         return error.reason
-    return row.text, row.spans, row.add_bos, row.add_eos, row.turn_end, row.prompt_differs
+    return row.text, row.spans, row.add_bos, row.add_eos, row.turn_end, row.prompt_differs, row.lost, row.offers
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:

@@ -9,7 +9,7 @@ from burnish_engine.data.files.problems import RowError
 from burnish_engine.data.rows.conversation import Conversation
 from burnish_engine.data.templates.spans import Learn, RenderedRow, plain_text
 from burnish_engine.data.templates.template import ChatTemplate
-from burnish_engine.data.templates.template_dialect import TemplateDialect
+from burnish_engine.data.templates.written import Lost
 
 
 class RowRenderer:
@@ -21,6 +21,7 @@ class RowRenderer:
         added_tokens: texts of the tokenizer's added tokens.
         text_bos: whether the beginning-of-sequence id stands before plain texts.
         learn: the recipe's data.learn: the part of a row that is supervised, see `ChatRenderer`.
+        respell: whether rows of which the template does not write all are written in an equal form that it does write.
     """
 
     def __init__(
@@ -31,11 +32,17 @@ class RowRenderer:
         *,
         text_bos: bool = False,
         learn: Learn = "responses",
+        respell: bool = False,
     ) -> None:
         self._template = template
-        self._options = {"eos_token": eos_token, "added_tokens": list(added_tokens), "learn": learn}
+        self._options = {
+            "eos_token": eos_token,
+            "added_tokens": list(added_tokens),
+            "learn": learn,
+            "respell": respell,
+        }
         self._has_eos, self._text_bos, self._learn = eos_token is not None, text_bos, learn
-        self.takes_tools = TemplateDialect(template).takes_tools
+        self.takes_tools = template.formed.takes_tools
 
     def render(self, conversations: Sequence[Conversation]) -> list[RenderedRow | RowError]:
         """Render each row to text with its supervised spans, or return the reason why it cannot be rendered.
@@ -62,5 +69,11 @@ def _plain(chat: Conversation) -> tuple[list[Any], tuple[Any, ...]]:
 def _rendered(row: Any) -> RenderedRow | RowError:
     if isinstance(row, str):
         return RowError(row)
-    text, spans, *rest = row
-    return RenderedRow(text, tuple((start, end) for start, end in spans), *rest)
+    text, spans, *rest, lost, offers = row
+    return RenderedRow(
+        text,
+        tuple((start, end) for start, end in spans),
+        *rest,
+        lost=tuple(Lost(turn, kind) for turn, kind in lost),
+        offers=tuple(offers),
+    )

@@ -14,8 +14,10 @@ from typing import Any, Literal, NamedTuple
 from burnish_engine.data.files.problems import RowError
 from burnish_engine.data.rows.conversation import Conversation
 from burnish_engine.data.sandbox.template_protocol import Messages, Template
-from burnish_engine.data.templates.locate import ReplyLocator, common_prefix_length, token_pattern
-from burnish_engine.data.templates.template_dialect import TemplateDialect, probe_chat
+from burnish_engine.data.templates.locate import PromptEnd, ReplyLocator, common_prefix_length, token_pattern
+from burnish_engine.data.templates.template_dialect import TemplateDialect
+from burnish_engine.data.templates.template_forms import FormedTemplate
+from burnish_engine.data.templates.written import EARLIER_THOUGHTS, Lost, lost_content
 
 Span = tuple[int, int]
 Learn = Literal["responses", "last", "everything"]
@@ -35,6 +37,8 @@ class RenderedRow:
         add_eos: whether the end-of-sequence id stands after the text; it is supervised.
         turn_end: token that ends the last reply in the text; None where the text has none.
         prompt_differs: whether the template's generation prompt is not how it renders the last reply's beginning.
+        lost: what the conversation says and the text lacks.
+        offers: kinds among it that an equal form of the conversation, which the template writes, does not lose.
     """
 
     text: str
@@ -43,6 +47,8 @@ class RenderedRow:
     add_eos: bool = False
     turn_end: str | None = None
     prompt_differs: bool = False
+    lost: tuple[Lost, ...] = ()
+    offers: tuple[str, ...] = ()
 
 
 class _PromptMatch(NamedTuple):
@@ -89,12 +95,17 @@ class ChatRenderer:
         *,
         learn: Learn = "responses",
     ) -> None:
-        self._template = template
-        self.dialect = TemplateDialect(template)
+        self._template = template = FormedTemplate(template)
+        self._dialect = TemplateDialect(template)
         self._eos_token = eos_token
         self._learn = learn
         self._turn_end = token_pattern(self._turn_ends(added_tokens))
         self._reply_locator = ReplyLocator(template, self._turn_end, self._closers())
+
+    @property
+    def inline_thoughts(self) -> set[bool]:
+        """Turns whose thoughts the template takes within the text alone: False for replies, True for calls of tools."""
+        return {calls for calls in (False, True) if self._template.thought_form(calls=calls) is None}
 
     def render(self, conversation: Conversation) -> RenderedRow:
         """Render a conversation to text with its supervised spans; `plain_text` does it for plain texts.
@@ -107,7 +118,8 @@ class ChatRenderer:
                 could not be located.
             DataError: The template is hostile.
         """
-        rendered = self._render_chat(self.dialect.turns(conversation), conversation.tools)
+        rendered = self._render_chat(self._dialect.turns(conversation), conversation.tools)
+        rendered = replace(rendered, lost=tuple(self._of_interest(rendered.lost, conversation)))
         if self._learn == "everything":
             return replace(rendered, spans=((0, len(rendered.text)),))
         replies = [message for message in conversation.messages if message.role == "assistant"]
@@ -119,14 +131,22 @@ class ChatRenderer:
         kept = tuple(span for span, reply in zip(spans, replies, strict=True) if reply.supervised)
         return replace(rendered, spans=kept, add_eos=rendered.add_eos and replies[-1].supervised)
 
+    def _of_interest(self, lost: Sequence[Lost], conversation: Conversation) -> Iterator[Lost]:
+        """Yield what is lost, but for thoughts of replies that are not learned: they are cut in use as well."""
+        for one in lost:
+            learned = self._learn != "last" and conversation.messages[one.turn].supervised
+            if one.kind != EARLIER_THOUGHTS or learned:
+                yield one
+
     def _render_chat(self, messages: Messages, tools: Sequence[Any]) -> RenderedRow:
         text = self._template.render(messages, tools=tools)
         turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
         prompts = [self._prompt(messages[:turn], text, tools) for turn in turns]
-        located = self._located(messages, turns, text, prompts, tools)
+        located, follows = self._located(messages, turns, text, prompts, tools)
         ends_with_reply = turns[-1] == len(messages) - 1
         closed = self._closed(text, located, ends_with_reply=ends_with_reply)
-        return RenderedRow(*closed, prompt_differs=prompts[-1].differs)
+        lost = lost_content(messages, closed[0], dict(zip(turns, closed[1], strict=True)))
+        return RenderedRow(*closed, prompt_differs=prompts[-1].differs and not follows, lost=tuple(lost))
 
     def _prompt(self, before: Messages, text: str, tools: Sequence[Any]) -> _PromptMatch:
         prompt = self._reply_locator.render_or_none(before, tools, prompt=True)
@@ -142,23 +162,24 @@ class ChatRenderer:
         text: str,
         prompts: Sequence[_PromptMatch],
         tools: Sequence[Any],
-    ) -> list[Span]:
-        """Find the begin of each reply and the end of its content.
+    ) -> tuple[list[Span], bool]:
+        """Find the begin of each reply and the end of its content, and whether the last follows the whole prompt.
 
         Raises:
             RowError: No method locates them, or the template leaves nothing of a reply to learn.
         """
         reason = NOT_LOCATED
         for bounds in self._reply_locator.candidate_bounds(messages, turns, text, tools):
-            spans = [
-                (self._start(messages, turn, prompt, text, marked=marked, tools=tools), end)
-                for turn, prompt, (marked, end) in zip(turns, prompts, bounds or [], strict=False)
+            starts = [
+                self._start(messages, turn, prompt, text, marked=marked, tools=tools)
+                for turn, prompt, (marked, _) in zip(turns, prompts, bounds or [], strict=False)
             ]
+            spans = [(start.index, end) for start, (_, end) in zip(starts, bounds or [], strict=True)]
             if spans and _ascending(spans):
                 if all(
                     self._is_left(span, marked, text) for span, (marked, _) in zip(spans, bounds or [], strict=True)
                 ):
-                    return spans
+                    return spans, starts[-1].whole
                 reason = NOTHING_LEFT
         raise RowError(reason)
 
@@ -176,8 +197,8 @@ class ChatRenderer:
         *,
         marked: int | None,
         tools: Sequence[Any],
-    ) -> int:
-        """Find the index where supervision of a reply begins, after the generation prompt; -1 if that is unknown.
+    ) -> PromptEnd:
+        """Find where supervision of a reply begins, after the generation prompt; an index of -1 if that is unknown.
 
         Args:
             messages: turns of the conversation.
@@ -188,20 +209,21 @@ class ChatRenderer:
             tools: JSON schemas of the tools, for the template.
         """
         if prompt.fits:
-            return prompt.length
-        if marked is not None and messages[turn].get("tool_calls"):
-            return self._reply_locator.after_prompt(messages[:turn], text, marked, tools)
+            return PromptEnd(prompt.length, whole=True)
+        calls = bool(messages[turn].get("tool_calls"))
+        end = marked if calls else self._reply_locator.content_end(messages, turn - 1, text, tools)
+        leaves = self._reply_locator.leaves_prompt(messages[:turn], text, -1 if end is None else end, tools)
+        own = None if calls else marked
+        if leaves.whole and (calls or own is not None):
+            return leaves if own is None else leaves.capped(own)
         # The template cut an earlier reply, or this one: what it writes begins where another in its place would.
-        start = self._reply_locator.begin_of_another(messages, turn, text, tools, drop=self.dialect.reasoning_name)
-        if start >= 0:
-            return start
-        if marked is not None:
-            return marked
-        # It writes the reply's thoughts, and other ones in the prompt: begin where the two renderings diverge.
-        prefix = self._reply_locator.render_or_none(messages[:turn], tools)
-        if prefix is None or not text.startswith(prefix):
-            return -1
-        return prompt.common if prompt.common >= len(prefix) else -1
+        another = self._reply_locator.begin_of_another(messages, turn, text, tools)
+        if leaves.whole:
+            return leaves if another < 0 else leaves.capped(another)
+        if own is None:
+            return PromptEnd(another if another >= 0 else leaves.index, whole=False)
+        start = max(another, leaves.index)  # thoughts in the prompt begin as the reply's own do
+        return PromptEnd(min(start, own) if start >= 0 else own, whole=False)
 
     def _closed(
         self, text: str, located: Sequence[Span], *, ends_with_reply: bool
@@ -258,7 +280,7 @@ class ChatRenderer:
         """List the tokens that end a reply of text and one that calls a tool, by rendering small conversations."""
         spoken = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
         found = list[str]()
-        for chat in (spoken, probe_chat(self.dialect.call_style)):
+        for chat in (spoken, self._template.probe_chat()):
             body = (self._rendered(chat) or "").rstrip()
             last = next((end for end in self._turn_end.finditer(body) if end.end() == len(body)), None)
             if last and chat[-1]["role"] == "assistant":

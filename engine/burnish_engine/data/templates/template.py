@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
+from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
@@ -13,6 +14,7 @@ from burnish_engine.data.sandbox.limits import LONGEST_SOURCE
 from burnish_engine.data.sandbox.render_process import shared
 from burnish_engine.data.sandbox.template_protocol import Messages
 from burnish_engine.data.templates.library import ENDING_WITH_EOS, TEMPLATES, template_source
+from burnish_engine.data.templates.template_forms import FormedTemplate
 
 TRAINING_DATE = date(2024, 7, 26)
 """Date in training for templates that write today's date, so that a run can be resumed and repeated; the default of
@@ -71,6 +73,11 @@ class ChatTemplate:
         key = blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         self._request = {"key": key, "template": parts}
         self.ask("compile")
+
+    @cached_property
+    def formed(self) -> FormedTemplate:
+        """The template as one that takes every content as a text, for conversations from anywhere."""
+        return FormedTemplate(self)
 
     @property
     def writes_date(self) -> bool:

@@ -45,9 +45,9 @@ def template_facts(
         prompt_fits=usual is not None and not usual.prompt_differs,
         turn_end=(usual.turn_end or "") if usual else "",
         ends_with_eos=bool(usual and usual.turn_end and usual.turn_end == eos_token),
-        writes_calls=renderer.dialect.call_style is not None,
-        writes_tools=renderer.dialect.takes_tools,
-        writes_thoughts=bool(renderer.dialect.reasoning_name),
+        writes_calls=template.formed.call_style is not None,
+        writes_tools=template.formed.takes_tools,
+        writes_thoughts=template.formed.thought_form() is not None,
         adds=added_text(plain or "", added),
     )
 
@@ -83,6 +83,6 @@ def _rendered(renderer: ChatRenderer, *messages: Message) -> RenderedRow | None:
 
 def _text(template: ChatTemplate, *messages: Message, prompt: bool = False) -> str | None:
     try:
-        return template.render([message.as_dict() for message in messages], add_generation_prompt=prompt)
+        return template.formed.render([message.as_dict() for message in messages], add_generation_prompt=prompt)
     except RowError:
         return None

@@ -24,7 +24,7 @@ from burnish_engine.data.files.discover import DatasetPart
 from burnish_engine.data.files.file_kinds import unreadable
 from burnish_engine.data.tokens.shard import Shard, read_shard, write_shard
 
-_LAYOUT = 7  # part of the key; raise it when what is stored changes
+_LAYOUT = 8  # part of the key; raise it when what is stored changes
 _MARGIN_BYTES = 500_000_000  # left free on the disk
 _MANIFEST = "manifest.json"
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from burnish_engine.contract.facts.data_report import DatasetReport
+from burnish_engine.data.report.findings import UNWRITTEN, remedy_text
 from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.train.guard import findings
@@ -82,6 +84,18 @@ def check_rows(documents: Sequence[Document], ends: Collection[int], pad: int | 
     long = [(run, token) for run, token in runs if run >= _FILL_RUN]
     if len(long) >= max(_FILL_ROWS, _FILL_SHARE * len(first)):
         yield findings.padded_rows(len(long), max(long)[1], max(long)[0])
+
+
+def check_rendering(report: DatasetReport | None) -> Iterator[GuardFinding]:
+    """Report the first finding of rows that the chat template does not write whole.
+
+    Args:
+        report: what was found in the rows before training; None where they were not looked at.
+    """
+    for found in report.findings if report else ():
+        if found.kind == UNWRITTEN and not found.dropped:
+            yield findings.unwritten(found.says, f"{remedy_text(found)}.")
+            return
 
 
 def _check_bounds(batch: MicroBatch, rows: Sequence[Document]) -> Iterator[GuardFinding]:

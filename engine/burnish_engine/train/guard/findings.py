@@ -10,6 +10,7 @@ Check = Literal[
     "not_finite",
     "coverage",
     "no_targets",
+    "unwritten",
     "padding",
     "leak",
     "labels",
@@ -33,6 +34,7 @@ CHECKS: dict[Check, str] = {
     "not_finite": "loss and gradient are finite",
     "coverage": "the adapter reaches what was planned",
     "no_targets": "something is learned from every pass",
+    "unwritten": "the chat template writes all that rows say",
     "padding": "only real tokens count",
     "leak": "documents of a pass do not see each other",
     "labels": "every label is the next token",
@@ -92,6 +94,13 @@ def no_targets(where: str) -> GuardFinding:
         "All labels are masked: the replies were not found in the rendered rows, or were cut off.",
         'Look at `burnish inspect` (the learned part is marked); set data.learn = "everything", or raise '
         "data.max_length.",
+    )
+
+
+def unwritten(says: str, remedy: str) -> GuardFinding:
+    """Report that the chat template leaves out something that rows say."""
+    return GuardFinding(
+        "unwritten", says, "The chat template takes rows of another form than these.", remedy, stops=False
     )
 
 

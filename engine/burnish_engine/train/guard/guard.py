@@ -19,7 +19,7 @@ from burnish_engine.train.base.engine import Engine, StepResult
 from burnish_engine.train.base.schedule import warmup_steps
 from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.guard import findings, probe_checks
-from burnish_engine.train.guard.batch_checks import PASSES, check_batches, check_rows
+from burnish_engine.train.guard.batch_checks import PASSES, check_batches, check_rendering, check_rows
 from burnish_engine.train.guard.checksums import changed, checksums
 from burnish_engine.train.guard.choose_probe import probe_for
 from burnish_engine.train.guard.engine_probe import Audit
@@ -113,7 +113,8 @@ class Guard:
         began = time.perf_counter()
         fresh = step == 0 and not self._facts.recipe.adapter.start
         found = run("the first look of the guard", lambda engine: self._check_before(engine, fresh=fresh))
-        checks: list[Check] = ["no_targets", "labels", "padding", "end_token", *self._measured, *self._gradient_checks]
+        checks: list[Check] = ["no_targets", "labels", "unwritten", "padding", "end_token"]
+        checks += [*self._measured, *self._gradient_checks]
         checks += ["coverage"] if self._facts.planned else []
         self._conclude("before", step, found, checks, began)
 
@@ -216,6 +217,7 @@ class Guard:
         facts = self._facts
         budget = facts.stream.budget()
         batches = [facts.stream[index] for index in range(min(PASSES, budget.micro_batches))]
+        yield from check_rendering(facts.data.facts.report)
         yield from check_rows(facts.data.train, facts.data.end_token_ids, facts.pad)
         yield from check_batches(facts.data.train, batches, facts.data.end_token_ids)
 
@@ -259,7 +261,7 @@ class Guard:
         Of frozen weights only the checksums are taken, which later ones are compared with.
         """
         checks: list[Check] = ["coverage"] if self._facts.planned else []
-        checks += ["no_targets", "padding", "labels", "end_token"]
+        checks += ["no_targets", "unwritten", "padding", "labels", "end_token"]
         if self._probes:
             checks.append("base_changed")
         if self._rows:

@@ -204,6 +204,6 @@ def test_thoughts_in_a_field_of_their_own_are_learned_where_the_template_keeps_t
         {"role": "user", "content": "r"},
         {"role": "assistant", "content": " b", "reasoning_content": "Ha."},
     ]
-    for said, learned in ((messages[:2], ["Hm.</think><a"]), (messages, ["<a", "<think>Ha.</think> b"])):
+    for said, learned in ((messages[:2], ["Hm.</think><a"]), (messages, ["<a", "Ha.</think> b"])):
         rendered = renderer.render(Conversation(tuple(messages_of(said)), None, 1, "file"))
         assert [rendered.text[start:end] for start, end in rendered.spans] == [f"{one}<|im_end|>" for one in learned]

@@ -28,16 +28,16 @@ class PromptEnd(NamedTuple):
     """The place where the rendering of a reply leaves the generation prompt.
 
     Attributes:
-        index: index in the rendering; -1: unknown.
+        at: index in the rendering; -1: unknown.
         whole: whether the rendering has the whole prompt.
     """
 
-    index: int
+    at: int
     whole: bool
 
     def capped(self, most: int) -> PromptEnd:
         """Return the place, or an earlier one where the reply's own text begins before it."""
-        return self if self.index <= most else PromptEnd(most, whole=False)
+        return self if self.at <= most else PromptEnd(most, whole=False)
 
 
 class ReplyLocator:

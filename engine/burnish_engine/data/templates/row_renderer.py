@@ -70,10 +70,5 @@ def _rendered(row: Any) -> RenderedRow | RowError:
     if isinstance(row, str):
         return RowError(row)
     text, spans, *rest, lost, offers = row
-    return RenderedRow(
-        text,
-        tuple((start, end) for start, end in spans),
-        *rest,
-        lost=tuple(Lost(turn, kind) for turn, kind in lost),
-        offers=tuple(offers),
-    )
+    whole = tuple(Lost(turn, kind) for turn, kind in lost)
+    return RenderedRow(text, tuple((start, end) for start, end in spans), *rest, whole, tuple(offers))

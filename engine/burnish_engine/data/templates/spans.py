@@ -174,7 +174,7 @@ class ChatRenderer:
                 self._start(messages, turn, prompt, text, marked=marked, tools=tools)
                 for turn, prompt, (marked, _) in zip(turns, prompts, bounds or [], strict=False)
             ]
-            spans = [(start.index, end) for start, (_, end) in zip(starts, bounds or [], strict=True)]
+            spans = [(start.at, end) for start, (_, end) in zip(starts, bounds or [], strict=True)]
             if spans and _ascending(spans):
                 if all(
                     self._is_left(span, marked, text) for span, (marked, _) in zip(spans, bounds or [], strict=True)
@@ -198,7 +198,7 @@ class ChatRenderer:
         marked: int | None,
         tools: Sequence[Any],
     ) -> PromptEnd:
-        """Find where supervision of a reply begins, after the generation prompt; an index of -1 if that is unknown.
+        """Find where supervision of a reply begins, after the generation prompt; at -1 if that is unknown.
 
         Args:
             messages: turns of the conversation.
@@ -221,8 +221,8 @@ class ChatRenderer:
         if leaves.whole:
             return leaves if another < 0 else leaves.capped(another)
         if own is None:
-            return PromptEnd(another if another >= 0 else leaves.index, whole=False)
-        start = max(another, leaves.index)  # thoughts in the prompt begin as the reply's own do
+            return PromptEnd(another if another >= 0 else leaves.at, whole=False)
+        start = max(another, leaves.at)  # thoughts in the prompt begin as the reply's own do
         return PromptEnd(min(start, own) if start >= 0 else own, whole=False)
 
     def _closed(

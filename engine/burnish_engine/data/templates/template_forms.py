@@ -231,9 +231,8 @@ def _call_turn(style: CallStyle) -> dict[str, Any]:
 
 def _shows(written: str | None, *texts: str) -> bool:
     """Whether a rendering has all texts, and does not have them as a list written out with its keys."""
-    return (
-        bool(written) and all(text in written for text in texts) and "'type'" not in written and '"type"' not in written
-    )
+    shown = written or ""
+    return all(text in shown for text in texts) and "'type'" not in shown and '"type"' not in shown
 
 
 def _text_part(text: str) -> dict[str, str]:

@@ -262,8 +262,11 @@ def unused_characters(messages: Messages, text: str) -> tuple[str, str, str, str
     Raises:
         RowError: Fewer than four are free.
     """
-    said = [text, *(message.get(name) or "" for message in messages for name in ("content", THOUGHTS))]
-    free = (chr(code) for code in _PRIVATE_USE if not any(chr(code) in part for part in said))
+    said = [text]
+    for message in messages:
+        said += [message["content"] or "", message.get(THOUGHTS) or ""]
+    whole = "".join(said)
+    free = (mark for mark in map(chr, _PRIVATE_USE) if mark not in whole)
     try:
         return next(free), next(free), next(free), next(free)
     except StopIteration:

@@ -69,6 +69,6 @@ def _plain(chat: Conversation) -> tuple[list[Any], tuple[Any, ...]]:
 def _rendered(row: Any) -> RenderedRow | RowError:
     if isinstance(row, str):
         return RowError(row)
-    text, spans, *rest, lost, offers = row
-    whole = tuple(Lost(turn, kind) for turn, kind in lost)
-    return RenderedRow(text, tuple((start, end) for start, end in spans), *rest, whole, tuple(offers))
+    text, spans, add_bos, add_eos, turn_end, differs, lost, offers = row
+    bounds, missing = tuple((start, end) for start, end in spans), tuple(Lost(turn, kind) for turn, kind in lost)
+    return RenderedRow(text, bounds, add_bos, add_eos, turn_end, differs, missing, tuple(offers))

@@ -119,7 +119,8 @@ class ChatRenderer:
             DataError: The template is hostile.
         """
         rendered = self._render_chat(self._dialect.turns(conversation), conversation.tools)
-        rendered = replace(rendered, lost=tuple(self._of_interest(rendered.lost, conversation)))
+        if rendered.lost:
+            rendered = replace(rendered, lost=tuple(self._of_interest(rendered.lost, conversation)))
         if self._learn == "everything":
             return replace(rendered, spans=((0, len(rendered.text)),))
         replies = [message for message in conversation.messages if message.role == "assistant"]

@@ -105,7 +105,9 @@ class FormedTemplate(Template):
 
     def render(self, messages: Messages, *, add_generation_prompt: bool = False, tools: Sequence[Any] = ()) -> str:
         """Render a conversation to text; arguments and errors are those of `ChatTemplate.render`."""
-        turns = [self._formed(dict(message)) for message in messages]
+        turns = messages
+        if any(THOUGHTS in message or self._takes_parts(message["role"]) for message in messages):
+            turns = [self._formed(dict(message)) for message in messages]
         return self._template.render(turns, add_generation_prompt=add_generation_prompt, tools=tools)
 
     @cached_property

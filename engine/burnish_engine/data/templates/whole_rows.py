@@ -44,11 +44,10 @@ class WholeRowRenderer:
 
     def render(self, conversation: Conversation) -> RenderedRow:
         """Render a row; arguments and errors are those of `ChatRenderer.render`."""
-        parallel = has_parallel_calls(conversation)
         try:
             own = self._renderer.render(conversation)
         except RowError:
-            other = self._other_form(conversation, None) if parallel else None
+            other = self._other_form(conversation, None) if has_parallel_calls(conversation) else None
             if other is None:
                 raise
             if self._respell:

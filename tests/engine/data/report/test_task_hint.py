@@ -27,7 +27,7 @@ def tokens(text, *, add_special_tokens):
 def fit(chats=CHATS, **task):
     recipe = Recipe.model_validate({"task": task, "data": {"max_length": 16}})
     recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"max_length": 3})})
-    return task_fit(recipe, chats, SimpleNamespace(render=render), tokens)
+    return task_fit(recipe, chats, SimpleNamespace(formed=SimpleNamespace(render=render)), tokens)
 
 
 def test_rows_are_counted_as_training_chooses_them():

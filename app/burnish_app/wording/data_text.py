@@ -93,7 +93,6 @@ CLEANING = (
 )  # fmt: skip
 _SETTING = re.compile(r'data\.(\w+) = "([^"]+)"')
 
-
 RowFate = Literal["cut", "dropped", "continued"]
 """Fate of a row that is longer than the maximum length."""
 

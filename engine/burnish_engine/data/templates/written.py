@@ -24,7 +24,7 @@ EARLIER_THOUGHTS = f"thoughts of replies before the last {_NOT_WRITTEN}"
 CALL = f"a call of a tool {_NOT_WRITTEN}"
 RESULT = f"a tool's result {_NOT_WRITTEN}"
 KINDS = (CALL, BESIDE_CALL, REPLY, LAST_THOUGHTS, EARLIER_THOUGHTS, RESULT, QUESTION, SYSTEM)
-"""What may be missing from a rendering, as findings word it, the most harmful first."""
+"""Kinds of what may be missing from a rendering, as findings word them, the most harmful first."""
 
 _ROLES = {"system": SYSTEM, "user": QUESTION, "tool": RESULT}
 
@@ -53,22 +53,22 @@ def lost_content(messages: Messages, text: str, replies: Mapping[int, tuple[int,
     last = max(replies, default=-1)
     low = 0
     ends = iter([*(start for start, _ in replies.values()), len(text)])
-    between = _Window(text, 0, next(ends))
+    between = _SearchedPart(text, 0, next(ends))
     for turn, message in enumerate(messages):
         if turn in replies:
-            window = _Window(text, low, replies[turn][1])
+            window = _SearchedPart(text, low, replies[turn][1])
             lost += [Lost(turn, kind) for kind in _lost_of_reply(message, window, is_last=turn == last)]
             low = replies[turn][1]
-            between = _Window(text, low, next(ends))
+            between = _SearchedPart(text, low, next(ends))
             continue
         kind = _ROLES.get(message["role"], QUESTION)
-        window = _Window(text, 0, len(text)) if kind == SYSTEM else between
+        window = _SearchedPart(text, 0, len(text)) if kind == SYSTEM else between
         if not window.take(message["content"] or ""):
             lost.append(Lost(turn, kind))
     return lost
 
 
-class _Window:
+class _SearchedPart:
     """A part of a rendering in which the pieces of turns are searched for, one after another."""
 
     def __init__(self, text: str, low: int, high: int) -> None:
@@ -125,7 +125,7 @@ def _spellings(core: str) -> Iterator[str]:
         yield repr(core)[1:-1]
 
 
-def _lost_of_reply(message: Mapping[str, Any], window: _Window, *, is_last: bool) -> Iterator[str]:
+def _lost_of_reply(message: Mapping[str, Any], window: _SearchedPart, *, is_last: bool) -> Iterator[str]:
     """Yield the kinds of what is missing of a reply."""
     calls = message.get("tool_calls") or ()
     thoughts, said = message.get(THOUGHTS) or "", message["content"] or ""
@@ -140,7 +140,7 @@ def _lost_of_reply(message: Mapping[str, Any], window: _Window, *, is_last: bool
         yield CALL
 
 
-def _takes_call(function: Mapping[str, Any], window: _Window) -> bool:
+def _takes_call(function: Mapping[str, Any], window: _SearchedPart) -> bool:
     """Whether the rendering has a call, and go on behind it."""
     arguments = function["arguments"]
     spelled = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

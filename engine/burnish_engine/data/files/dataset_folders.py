@@ -18,7 +18,7 @@ from typing import Any
 from burnish_engine.contract.errors import DataError
 from burnish_engine.data.files.problems import shorten
 
-_SAVED = ("state.json", "dataset_dict.json")  # of `save_to_disk`
+_SAVED = ("state.json", "dataset_dict.json")  # files that `save_to_disk` writes
 _CARD = "README.md"
 _LONGEST_S = 300
 

@@ -146,7 +146,7 @@ def refuse_unreadable(value: object) -> None:
     """Refuse a value that is an `unreadable_value`.
 
     Raises:
-        RowError: It is one.
+        RowError: The value is one.
     """
     if isinstance(value, dict) and UNREADABLE in value:
         raise RowError(str(value[UNREADABLE]))

@@ -80,7 +80,7 @@ class RowChecks:
             log: log that findings are added to.
 
         Raises:
-            RowError: It does not, and the recipe drops such rows.
+            RowError: The template leaves something out, and the recipe drops such rows.
         """
         lost = {one.kind for rendered in pieces for one in rendered.lost}
         for kind in (kind for kind in KINDS if kind in lost):

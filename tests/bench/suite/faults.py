@@ -108,6 +108,7 @@ class Campaign:
         self._record, self._most_s = record, most_s
         self._kept, self._unsound_kept = folder / "outcomes.jsonl", folder / "unsound.txt"
         self._unsound = set(_text_lines(self._unsound_kept))
+        self._unsound |= record.seconds.keys() - set(record.collected())  # tests that are not there any more
         self.copies: Queue[Path] = Queue()
         self.outcomes = {str(line["name"]): line for line in _lines(self._kept)}
 
@@ -127,7 +128,8 @@ class Campaign:
         unsound = {test.partition(" ")[2] for test in failures(copy, known, first=False)}
         self.copies.put(copy)
         self._unsound |= unsound
-        self._unsound_kept.write_text("\n".join(sorted(self._unsound)), encoding="utf-8")
+        with self._unsound_kept.open("a", encoding="utf-8") as file:
+            file.writelines(f"{test}\n" for test in sorted(unsound))
         for name in [name for name, one in self.outcomes.items() if str(one["test"]).partition(" ")[2] in unsound]:
             del self.outcomes[name]
         lines = (json.dumps(outcome) + "\n" for outcome in self.outcomes.values())

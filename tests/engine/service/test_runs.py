@@ -128,7 +128,7 @@ def test_a_run_that_shall_start_anyway_is_not_judged_and_goes_on_saying_so(monke
 
 
 def test_what_cannot_fit_is_refused(no_runs, recipe):
-    huge = with_train(recipe, micro_batch_tokens=4_000_000)
+    huge = with_train(recipe, micro_batch_tokens=2**24)
     refused = no_runs.failure("start", recipe=huge)
     assert refused.exit_code == 10
     assert "micro_batch_tokens" in refused.what + refused.remedy

@@ -70,6 +70,8 @@ def test_an_alarm_is_remedied_by_one_click(qtbot, answers, window, running):
     qtbot.waitUntil(lambda: len(answers.asked("command")) == 1)
     (asked,) = answers.asked("command")
     assert (asked["run"], asked["command"]) == (running.folder, "smaller_plan")
+    assert not remedy.isVisible()
+    assert "Asked" in window.sidebar.alarm.text()
     feed(window, list(made_up(seconds=211, filled=6))[-1:])
     assert not remedy.isVisible()  # it was asked for
     feed(window, made_up(seconds=260))

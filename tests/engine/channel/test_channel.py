@@ -213,6 +213,10 @@ def request(method="machine", request_id="1"):
     return parse_request(f'{{"id": "{request_id}", "method": "{method}"}}')
 
 
+def test_a_reported_failure_is_an_error_with_its_words():
+    assert str(FailedError(Failure(id="1", what="The disk is full.", exit_code=15))) == "The disk is full."
+
+
 def test_a_worker_that_dies_is_told_and_started_again(child):
     others, sink = set(psutil.Process().children()), Sink()
     assert isinstance(child.ask(request(), Job("1", sink), about="x"), Result)

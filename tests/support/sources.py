@@ -25,6 +25,8 @@ class Source:
         text: its text.
         imports: every module name imported anywhere in it, inside functions too; for `from a import b` both `a` and
             `a.b`.
+        imports_at_start: those that take effect when the file itself is imported: none inside functions, and none that
+            only type checkers read.
         imported: full name of each name that `from a import b` binds.
         private_reads: names and attributes of all reads such as `name._attribute`.
         docstrings: docstrings of modules, classes, functions and, behind their assignment, constants and attributes.
@@ -36,6 +38,7 @@ class Source:
 
     text: str
     imports: list[str] = field(default_factory=list)
+    imports_at_start: list[str] = field(default_factory=list)
     imported: dict[str, str] = field(default_factory=dict)
     private_reads: list[tuple[str, str]] = field(default_factory=list)
     docstrings: list[str] = field(default_factory=list)
@@ -66,8 +69,9 @@ def files() -> tuple[Path, ...]:
 def source(path: Path) -> Source:
     """Read a source file."""
     text = path.read_text(encoding="utf-8")
-    found = Source(text)
-    for node in ast.walk(ast.parse(text)):
+    found, tree = Source(text), ast.parse(text)
+    found.imports_at_start += [name for node in _at_start(tree.body) for name in _names(node)]
+    for node in ast.walk(tree):
         match node:
             case ast.Attribute(ast.Name(name), attribute) if attribute.startswith("_"):
                 found.private_reads.append((name, attribute))
@@ -76,10 +80,10 @@ def source(path: Path) -> Source:
             case ast.JoinedStr():
                 found.f_strings.append(node)
             case ast.Import():
-                found.imports += [alias.name for alias in node.names]
+                found.imports += _names(node)
             case ast.ImportFrom():
                 assert node.level == 0, f"{path}: relative import"
-                found.imports += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+                found.imports += _names(node)
                 found.imported |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
             case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
                 found.docstrings += _docstrings(node)
@@ -88,6 +92,27 @@ def source(path: Path) -> Source:
                 elif not isinstance(node, ast.Module):
                     found.functions.append(node.name)
     return found
+
+
+def _names(node):
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+
+
+def _at_start(statements):
+    """Imports among the statements, and within their branches and classes; not within functions."""
+    for one in statements:
+        match one:
+            case ast.Import() | ast.ImportFrom():
+                yield one
+            case ast.If(ast.Name("TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
+                yield from _at_start(one.orelse)
+            case ast.If() | ast.Try() | ast.With() | ast.ClassDef():
+                inner = [one.body, getattr(one, "orelse", []), getattr(one, "finalbody", [])]
+                inner += [handler.body for handler in getattr(one, "handlers", [])]
+                for body in inner:
+                    yield from _at_start(body)
 
 
 def _docstrings(node):

@@ -4,9 +4,7 @@ import ast
 import json
 import subprocess
 import sys
-from functools import cache
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -16,12 +14,8 @@ from burnish_engine.contract.run import events
 from burnish_engine.contract.run.commands import Command
 from burnish_kernels.registry import CAPABILITIES, OPS, ops
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = {
-    "burnish_app": ROOT / "app" / "burnish_app",
-    "burnish_engine": ROOT / "engine" / "burnish_engine",
-    "burnish_kernels": ROOT / "kernels" / "burnish_kernels",
-}
+from support.sources import PACKAGES, ROOT, modules, source
+
 # Part of the engine -> the parts it may import, besides itself.
 ENGINE_MAY_IMPORT = {
     "contract": set(),
@@ -119,61 +113,41 @@ TOP_LEVEL = {
 }  # fmt: skip
 
 
-def modules():
-    for package, folder in PACKAGES.items():
-        for path in sorted(folder.rglob("*.py")):
-            parts = (package, *path.relative_to(folder).with_suffix("").parts)
-            yield ".".join(part for part in parts if part != "__init__"), path
-
-
-@cache
-def imports(path):
-    """Every module name imported anywhere in the file, inside functions too."""
-    found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return tuple(found)
-
-
 def part_of(module):
     return module.split(".")[1] if "." in module else ""
 
 
-@pytest.mark.parametrize(("module", "path"), [pytest.param(m, p, id=m) for m, p in modules()])
-def test_imports_point_in_the_allowed_direction(module, path):
-    package = module.partition(".")[0]
-    for name in imports(path):
-        target = name.partition(".")[0]
-        if package == "burnish_app" and target == "burnish_engine":
-            assert name.startswith("burnish_engine.contract"), f"{module} imports {name}"
-        if package == "burnish_app":
-            assert target not in {"torch", "triton", "transformers", "burnish_kernels"}, f"{module} imports {name}"
-        if package == "burnish_engine":
-            assert target != "burnish_app", f"{module} imports {name}"
-        if package == "burnish_kernels":
-            assert target not in {"burnish_app", "burnish_engine"}, f"{module} imports {name}"
-        if package == target == "burnish_engine" and part_of(module) and part_of(name):
-            mine, theirs = part_of(module), part_of(name)
-            assert mine == theirs or theirs in ENGINE_MAY_IMPORT[mine], f"{module} imports {name}"
+def forbidden(module, name):
+    """Whether a module must not import what has this name."""
+    package, target = module.partition(".")[0], name.partition(".")[0]
+    if package == "burnish_app":
+        light = target not in {"torch", "triton", "transformers", "burnish_kernels"}
+        return not light or (target == "burnish_engine" and not name.startswith("burnish_engine.contract"))
+    if package == "burnish_kernels":
+        return target in {"burnish_app", "burnish_engine"}
+    mine, theirs = part_of(module), part_of(name)
+    if target == "burnish_engine" and mine and theirs:
+        return mine != theirs and theirs not in ENGINE_MAY_IMPORT[mine]
+    return target == "burnish_app"
+
+
+def test_imports_point_in_the_allowed_direction():
+    found = {
+        module: [name for name in source(path).imports if forbidden(module, name)] for module, path in modules().items()
+    }
+    assert not {module: names for module, names in found.items() if names}
 
 
 def private_uses(path):
     """Names with an underscore that a file imports from another module of ours, or reads through it."""
-    tree, known = ast.parse(path.read_text(encoding="utf-8")), {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in PACKAGES:
-            known |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-    reads = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name))
-    used = [*known.values(), *(f"{known[node.value.id]}.{node.attr}" for node in reads if node.value.id in known)]
+    one = source(path)
+    known = {name: full for name, full in one.imported.items() if full.split(".")[0] in PACKAGES}
+    used = [*known.values(), *(f"{known[name]}.{read}" for name, read in one.private_reads if name in known)]
     return [name for name in used if "._" in name and ".__" not in name]
 
 
 def test_no_module_uses_private_names_of_another():
-    assert not {module: used for module, path in modules() if (used := private_uses(path))}
+    assert not {module: used for module, path in modules().items() if (used := private_uses(path))}
 
 
 MOST_REACHED_INTO = 328
@@ -209,12 +183,12 @@ def subfolder_of(module, part):
 @pytest.mark.parametrize("part", SUBFOLDERS)
 def test_subfolders_import_only_those_before_them(part):
     order = SUBFOLDERS[part]
-    for module, path in modules():
+    for module, path in modules().items():
         mine = subfolder_of(module, part)
         if mine is None:
             continue
         assert mine in order, f"{module}: subfolder {mine} is not listed for {part}"
-        for name in imports(path):
+        for name in source(path).imports:
             theirs = subfolder_of(name, part) if name.startswith(part + ".") else None
             if theirs is None or theirs not in order:
                 continue
@@ -223,7 +197,7 @@ def test_subfolders_import_only_those_before_them(part):
 
 def test_no_folder_holds_too_many_modules():
     counts = {}
-    for _, path in modules():
+    for path in modules().values():
         if path.name != "__init__.py":
             counts[path.parent] = counts.get(path.parent, 0) + 1
     assert not {str(folder): count for folder, count in counts.items() if count > MOST_MODULES}
@@ -231,10 +205,10 @@ def test_no_folder_holds_too_many_modules():
 
 def test_no_import_cycles_between_modules():
     """Counts every import, also those inside functions and those that only type checkers read."""
-    names = {module for module, _ in modules()}
+    names = set(modules())
     edges = {}
-    for module, path in modules():
-        found = set(imports(path)) & names
+    for module, path in modules().items():
+        found = set(source(path).imports) & names
         # `from package import module` reaches the module; the package's own file only hands names on.
         edges[module] = {name for name in found if not any(other.startswith(name + ".") for other in found)} - {module}
     done, path = set(), []
@@ -253,42 +227,45 @@ def test_no_import_cycles_between_modules():
         visit(module)
 
 
-@pytest.mark.parametrize(
-    "package",
-    [
-        "burnish_app",
-        "burnish_engine",
-        "burnish_engine.contract",
-        "burnish_engine.hardware",
-        "burnish_engine.advise",
-        "burnish_engine.duel",
-        "burnish_engine.hub",
-        "burnish_engine.remote",
-        "burnish_engine.cli",
-        "burnish_kernels",
-    ],
-)
-def test_light_packages_leave_torch_out(package):
-    """Importing every module of these packages loads no torch, Triton or transformers."""
-    own = [
-        module
-        for module, _ in modules()
-        if module == package
-        or (module.startswith(package + ".") and package not in {"burnish_engine", "burnish_kernels"})
+LIGHT = {
+    "burnish_app", "burnish_engine.contract", "burnish_engine.hardware", "burnish_engine.advise", "burnish_engine.duel",
+    "burnish_engine.hub", "burnish_engine.remote", "burnish_engine.cli",
+}  # fmt: skip
+"""Packages all of whose modules load no torch."""
+LATE = (
+    "transformers", "peft", "datasets", "pandas", "pyarrow", "huggingface_hub", "gguf", "bitsandbytes", "triton",
+    "torch._dynamo", "torch._inductor", "sympy",
+)  # fmt: skip
+"""Libraries and compilers that training may do without."""
+
+
+def loaded(order, watched):
+    """Import modules one after the other in a new process; for each watched library that is loaded, the first at it."""
+    code = (
+        "import importlib, json, sys\n"
+        f"order, watched, found = {list(order)}, {list(watched)}, {{}}\n"
+        "for name in order:\n"
+        "    importlib.import_module(name)\n"
+        "    for library in watched:\n"
+        "        if library in sys.modules: found.setdefault(library, name)\n"
+        "print(json.dumps(found))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_light_packages_leave_torch_out():
+    """Importing every module of these packages, and the engine's and kernels' own, loads no heavy library."""
+    light = [name for name in modules() if any(f"{name}.".startswith(f"{package}.") for package in LIGHT)]
+    assert not loaded(["burnish_engine", "burnish_kernels", *light], ("torch", "triton", "transformers"))
+
+
+def test_training_and_operations_start_without_libraries_that_they_may_not_need():
+    """Operations load Triton only when one runs: the CPU way and the app's questions must do without it."""
+    operations = [
+        name for name, path in modules().items() if name.startswith("burnish_kernels.") and "kernel" not in path.stem
     ]
-    code = f"import sys, {', '.join(own)}; print([m for m in ('torch', 'triton', 'transformers') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize("module", ["burnish_engine.train.run", "burnish_engine.bench.step"])
-def test_training_starts_without_libraries_that_it_may_not_need(module):
-    """Importing what trains, or times a step, loads none of the libraries that a run may do without."""
-    late = "transformers", "peft", "datasets", "pandas", "pyarrow", "huggingface_hub", "gguf", "bitsandbytes", "triton"
-    compilers = "torch._dynamo", "torch._inductor", "sympy"
-    code = f"import sys, {module}; print([name for name in {late + compilers} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert not loaded(["burnish_engine.train.run", "burnish_engine.bench.step", *operations], LATE)
 
 
 _SIZE_UNITS = (" GiB", " MiB", " GB", " MB")
@@ -298,9 +275,9 @@ _OWN_SIZES = {
 }
 
 
-def _sizes_by_hand(tree):
+def _sizes_by_hand(texts):
     """Lines of f-strings that divide a number and write a unit of size behind it; rates such as GB/s are none."""
-    for text in (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)):
+    for text in texts:
         for value, behind in pairwise(text.values):
             if isinstance(value, ast.FormattedValue) and isinstance(behind, ast.Constant):
                 divided = any(isinstance(node, ast.Div) for node in ast.walk(value))
@@ -310,9 +287,8 @@ def _sizes_by_hand(tree):
 
 
 def test_sizes_are_formatted_by_one_module():
-    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules() if name not in _OWN_SIZES}
-    found = {name: lines for name, tree in trees.items() if (lines := list(_sizes_by_hand(tree)))}
-    assert not found
+    texts = {name: source(path).f_strings for name, path in modules().items() if name not in _OWN_SIZES}
+    assert not {name: lines for name, given in texts.items() if (lines := list(_sizes_by_hand(given)))}
 
 
 def test_source_roots_and_packaging_are_no_packages():
@@ -349,29 +325,22 @@ def test_every_op_lists_what_is_compiled_ahead(name):
     assert all(set(one.capabilities) <= set(CAPABILITIES) for one in compilations)
 
 
-def test_operations_load_triton_only_when_one_runs():
-    """Not when they are imported: the CPU way and the app's questions must do without it."""
-    own = [name for name, path in modules() if name.startswith("burnish_kernels.") and "kernel" not in path.stem]
-    code = f"import sys, {', '.join(own)}; print('triton' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
-
-
-FIELDS = [
-    pytest.param(section, key, field, id=f"{section}.{key}")
-    for section, model in {"recipe": Recipe, **sections()}.items()
-    for key, field in model.model_fields.items()
-]
 UNIT_WORDS = {"tokens": "tokens", "steps": "steps", "share": "share", "gib": "GiB"}
 
 
-@pytest.mark.parametrize(("section", "key", "field"), FIELDS)
-def test_every_recipe_field_has_help_and_its_unit(section, key, field):
-    assert field.description
-    assert field.description[0].isupper() or field.description.split(":")[0].islower()
-    for word, unit in UNIT_WORDS.items():
-        if field.annotation in (int, float) and (key.endswith("_" + word) or key.startswith(word + "_")):
-            assert field_unit(field) == unit, f"{section}.{key} needs the unit {unit}"
+def test_every_recipe_field_has_help():
+    for section, model in {"recipe": Recipe, **sections()}.items():
+        for key, field in model.model_fields.items():
+            assert field.description, f"{section}.{key}"
+            assert field.description[0].isupper() or field.description.split(":")[0].islower(), f"{section}.{key}"
+
+
+def test_every_number_of_a_recipe_has_its_unit():
+    for section, model in sections().items():
+        for key, field in model.model_fields.items():
+            for word, unit in UNIT_WORDS.items():
+                if field.annotation in (int, float) and (key.endswith("_" + word) or key.startswith(word + "_")):
+                    assert field_unit(field) == unit, f"{section}.{key} needs the unit {unit}"
 
 
 @pytest.mark.parametrize("event_class", events.Event.__args__[0].__args__, ids=lambda c: c.__name__)

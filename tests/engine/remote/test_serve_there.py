@@ -7,6 +7,7 @@ import sys
 import psutil
 import pytest
 
+from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
 
 from support.machines.fake_ssh import FakeSsh
@@ -68,7 +69,6 @@ def test_an_engine_there_that_is_gone_is_said_with_its_last_words(ssh, served):
     assert served.wait(60) == failure["exit_code"] == ExitCode.ENVIRONMENT
 
 
-@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
@@ -76,18 +76,16 @@ def test_an_engine_there_that_is_gone_is_said_with_its_last_words(ssh, served):
         ("ssh: connect to host office port 22: Connection timed out", "Try again"),
     ],
 )
-def test_a_machine_that_cannot_be_reached_is_said_with_sshs_own_words(ssh, words, remedy):
+def test_a_machine_that_cannot_be_reached_is_said_with_sshs_own_words(ssh, words, remedy, capsys):
     ssh.fail(words)
-    done = subprocess.run(COMMAND, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    failure = json.loads(done.stdout.splitlines()[-1])
+    status = main(["serve", "--on", "ssh:office"])
+    failure = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (failure["type"], failure["id"]) == ("failure", "")
     assert words.rstrip(".") in failure["what"]
     assert remedy in failure["remedy"]
-    assert done.returncode == failure["exit_code"] == ExitCode.ENVIRONMENT
+    assert status == failure["exit_code"] == ExitCode.ENVIRONMENT
 
 
-@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("place", ["here", "slurm:office"])
-def test_only_a_machine_that_ssh_reaches_answers(ssh, place):
-    done = subprocess.run([*COMMAND[:-1], place], stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    assert done.returncode == ExitCode.USAGE
+def test_only_a_machine_that_ssh_reaches_answers(place):
+    assert main(["serve", "--on", place]) == ExitCode.USAGE

@@ -127,7 +127,7 @@ class SharedEngine:
         self.rows = change(self.data.train)
         self.spec = EngineSpec(source, recipe, self.stream(), tokenizer, "fp32", CPU, adapter=adapter)
         self.budget = self.spec.stream.budget()
-        self.ranks, self.threads, self.orphans = None, [], []
+        self.ranks, self.threads = None, []
         if size > 1:
             store = dist.HashStore()
             pairs = [socket.socketpair() for _ in range(size - 1)]
@@ -140,8 +140,7 @@ class SharedEngine:
         try:
             self.engine = make_engine(self.spec, self.ranks, {})
         except BaseException:
-            if self.ranks:
-                self.ranks.close(kill=True)
+            self._end_ranks(kill=True)
             raise
 
     def stream(self):
@@ -151,9 +150,7 @@ class SharedEngine:
         return stream
 
     def _serve(self, store, rank, size, link, failing):
-        orphaned = threading.Event()
-        self.orphans.append(orphaned)
-        server = RankServer(link, rank, size, CPU, lambda: ThreadCollectives(store, rank, size), orphaned.set)
+        server = RankServer(link, rank, size, CPU, lambda: ThreadCollectives(store, rank, size), lambda: None)
         server.serve(_Replica(server, self, failing))
 
     def steps(self, count, first=0):
@@ -166,8 +163,11 @@ class SharedEngine:
     def close(self):
         """End all ranks."""
         self.engine.close()
+        self._end_ranks()
+
+    def _end_ranks(self, *, kill=False):
         if self.ranks:
-            self.ranks.close()
+            self.ranks.close(kill=kill)
         for thread in self.threads:
             thread.join(20)
         assert not any(thread.is_alive() for thread in self.threads)

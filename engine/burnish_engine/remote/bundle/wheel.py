@@ -12,6 +12,7 @@ import io
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 from typing import NamedTuple
@@ -50,8 +51,9 @@ class _Project(NamedTuple):
     demo: tuple[str, ...]
 
 
+@cache
 def own_wheel() -> Wheel:
-    """Pack the engine and the kernels.
+    """Pack the engine and the kernels, once in a process.
 
     Raises:
         SetupError: This installation does not say what it needs.

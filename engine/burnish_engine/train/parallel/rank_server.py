@@ -93,7 +93,7 @@ class RankServer:
         size: number of ranks.
         device: device of this rank.
         connect: function that makes the operations in which all ranks take part; it waits until all ranks do so.
-        orphaned: function called, in a thread, when the leader is gone.
+        orphaned: function called, in a thread, when the leader is gone. Where it returns, `serve` ends.
     """
 
     def __init__(
@@ -178,6 +178,7 @@ class RankServer:
         except LinkLostError:
             if not self._closing:
                 self._orphaned()
+                self._orders.put(({"do": "close"}, {}))
 
     def _obey(self, replica: Replica, order: Message, tensors: dict[str, torch.Tensor]) -> None:
         name, answer = order["do"], dict[str, Any]()

@@ -1,12 +1,21 @@
 """Ranks of the tests' runs."""
 
 import gc
+import threading
 
 import pytest
 
 from burnish_engine.train.parallel import launch
 
 from support.runs.ranks import SharedEngine
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    """No test leaves a thread for which the process would wait at its end."""
+    before = threading.enumerate()
+    yield
+    assert not [one for one in threading.enumerate() if one not in before and not one.daemon]
 
 
 @pytest.fixture

@@ -103,7 +103,6 @@ def test_a_rank_ends_with_its_leader_also_while_it_is_being_connected():
     ours.close()
     assert orphaned.wait(20)
     never.set()
-    server._orders.put(({"do": "close"}, {}))
     thread.join()
 
 

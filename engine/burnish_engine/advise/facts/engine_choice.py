@@ -15,7 +15,7 @@ from burnish_engine.contract.recipe.recipe import Recipe, why_plain
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.decoder.frozen.format_choice import capability_of, check_eight_bits, eight_bit_use
 from burnish_engine.models.families import stores_fp8, stores_nf4, why_not_fast
-from burnish_engine.models.families.adapter_targets import why_plain_experts
+from burnish_engine.models.families.adapter_targets import why_plain_adapter, why_plain_experts
 from burnish_kernels.registry import CAPABILITIES
 
 Config = Mapping[str, Any]
@@ -164,7 +164,8 @@ def fast_obstacle(recipe: Recipe, spec: DecoderSpec, gpu: GpuFacts | None, confi
     reason = why_not_fast(dict(config), known, nf4=True)
     if reason:
         return f"The model {reason}, which the fast engine does not do"
-    return why_plain(recipe) or why_plain_experts(spec, recipe) or device_problem(gpu)
+    beyond = why_plain_experts(spec, recipe) or why_plain_adapter(recipe.adapter)
+    return why_plain(recipe) or beyond or device_problem(gpu)
 
 
 def device_problem(gpu: GpuFacts | None) -> str:

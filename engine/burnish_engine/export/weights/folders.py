@@ -8,6 +8,7 @@ import shutil
 import struct
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -94,7 +95,9 @@ def export_safetensors(
             _write_index(folder, weights, shards, total)
         _copy_small_files(source.folder, folder)
         if weights.unpacks_mxfp4:
-            _forget_quantization(folder)
+            _change_config(folder, lambda config: config.pop("quantization_config"))
+        if weights.unties:
+            _change_config(folder, _untie)
         _write_template(source, folder)
         if out.is_dir():
             out.rmdir()
@@ -225,12 +228,19 @@ def _copy_small_files(base: Path, folder: Path) -> None:
                 shutil.copyfile(file, folder / file.name)
 
 
-def _forget_quantization(folder: Path) -> None:
-    """Take the quantization out of config.json: no tensor is quantized any more."""
+def _change_config(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change config.json in place."""
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
-    del config["quantization_config"]
+    change(config)
     path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _untie(config: dict[str, Any]) -> None:
+    """Say that the head is a tensor of its own, also in the part that describes the language model."""
+    config["tie_word_embeddings"] = False
+    if isinstance(inner := config.get("text_config"), dict):
+        inner["tie_word_embeddings"] = False
 
 
 def _write_template(source: ModelSource, folder: Path) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.facts.coverage import Coverage, Matrix, count_coverage
+from burnish_engine.contract.facts.coverage import BeyondLayers, Coverage, Matrix, count_coverage
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
-from burnish_engine.models.families.matrices import ROUTER, layer_matrices
+from burnish_engine.contract.recipe.started_adapter import StartedSection
+from burnish_engine.models.families.matrices import EMBEDDING, HEAD, ROUTER, layer_matrices, tables
 
 _NEGLIGIBLE = 0.01  # share of the layers' weights: a smaller kind that no adapter fits, such as kernels, may be missed
 
+_TABLES = frozenset({"embed_tokens", "lm_head"})
+"""Last names of embedding and head in the families that the fast engine trains."""
 _BY_MATRIX = frozenset({"muon", "adafactor"})
 """Optimizers whose step depends on which numbers make a matrix: PEFT, and so the plain engine, has all experts of a
 layer in one."""
@@ -28,6 +31,8 @@ def is_target(matrix: Matrix, targets: Sequence[str], *, inside: bool = True) ->
     """
     if matrix.form == "other":
         return False
+    if matrix.kind in (EMBEDDING, HEAD):
+        return any(has_name(matrix.name, target) for target in targets)
     if AUTO in targets:
         return inside and matrix.kind != ROUTER
     if ALL_LINEAR in targets:
@@ -66,20 +71,64 @@ def why_plain_experts(spec: DecoderSpec | None, recipe: Recipe) -> str:
     return f"The fast engine does not train experts with {optimizer}, whose step depends on how they are stacked"
 
 
+def why_plain_adapter(adapter: AdapterSection) -> str:
+    """Return why only the plain engine trains an adapter, as the first half of a sentence; empty where not so.
+
+    Args:
+        adapter: adapter section of the recipe; where it goes on from an adapter, as that one's files say.
+    """
+    if isinstance(adapter, StartedSection):
+        why = adapter.obstacle
+        return f"The adapter to go on from {why}, which the fast engine does not do" if why else ""
+    named = [target for target in adapter.targets if target.rpartition(".")[2] in _TABLES]
+    if adapter.method == "full" or not named:
+        return ""
+    return f"The adapter reaches {', '.join(named)}, which the fast engine does not do"
+
+
 def planned_coverage(spec: DecoderSpec, adapter: AdapterSection) -> Coverage:
     """Count the matrices that a run's adapter will reach, from the model's specification."""
+    if isinstance(adapter, StartedSection):
+        return _started_coverage(spec, adapter)
     whole = adapter.method == "full"
+    magnitudes = adapter.method == "dora"
+    named = [matrix for matrix in tables(spec) if not whole and is_target(matrix, adapter.targets)]
     return count_coverage(
-        (matrix, whole or is_target(matrix, adapter.targets))
-        for layer in spec.layers
-        for matrix in layer_matrices(spec, layer)
+        (
+            (matrix, whole or is_target(matrix, adapter.targets))
+            for layer in spec.layers
+            for matrix in layer_matrices(spec, layer)
+        ),
+        [
+            BeyondLayers(
+                name=matrix.name.rpartition(".")[2],
+                how="adapter",
+                weights=adapter.rank * (matrix.rows + matrix.columns) + magnitudes * matrix.rows,
+            )
+            for matrix in named
+        ],
+    )
+
+
+def _started_coverage(spec: DecoderSpec, adapter: StartedSection) -> Coverage:
+    """Count the matrices that a saved adapter reaches, layer by layer."""
+    reached = {tuple(path.split(".")) for path in adapter.modules}
+    lengths = {len(path) for path in reached}
+    ends = {path[-size:] for path in reached for size in range(1, max(lengths, default=0) + 1)}
+    return count_coverage(
+        (
+            (matrix, (str(number), *matrix.name.split(".")) in ends)
+            for number, layer in enumerate(spec.layers)
+            for matrix in layer_matrices(spec, layer)
+        ),
+        adapter.beyond,
     )
 
 
 def check_spec_targets(spec: DecoderSpec, adapter: AdapterSection) -> list[str]:
     """Call `check_targets` with the matrices of a specification."""
     inside = [matrix for layer in spec.layers for matrix in layer_matrices(spec, layer)]
-    return check_targets(inside, spec.outside, adapter)
+    return check_targets(inside, [*spec.outside, *tables(spec)], adapter)
 
 
 def check_targets(inside: Sequence[Matrix], outside: Sequence[Matrix], adapter: AdapterSection) -> list[str]:
@@ -87,7 +136,7 @@ def check_targets(inside: Sequence[Matrix], outside: Sequence[Matrix], adapter: 
 
     Args:
         inside: matrices of all decoder layers.
-        outside: other matrices but embeddings and head.
+        outside: other matrices, embedding and head among them.
         adapter: the recipe's adapter section.
 
     Returns:

@@ -227,7 +227,7 @@ def judge(quant: str, found: KlStatistics, least: float = 0.0) -> list[str]:
     return []
 
 
-def _least_limit(spec: DecoderSpec | None) -> float:
+def least_limit(spec: DecoderSpec | None) -> float:
     """Return the lowest limit of the mean KL of a model's files, nats."""
     if rounds_rope(spec):
         return ROUNDED_ROPE_KL
@@ -350,7 +350,7 @@ def check_file(
     misread = expected if tokens.mismatches else ()
     problems = [*check_contents(made.path, origin, tokenizer, misread, canceled), *problems, *comparison.problems]
     if same_size and found.positions:
-        problems += judge(made.quant, found, _least_limit(origin.source.spec))
+        problems += judge(made.quant, found, least_limit(origin.source.spec))
     result = QuantFidelity(
         file=name or made.path.name,
         quant=made.quant,

@@ -47,6 +47,7 @@ def export_safetensors(
     shard_bytes: int = SHARD_BYTES,
     progress: Progress = no_progress,
     canceled: Canceled = never,
+    check: Callable[[Path], None] = lambda _folder: None,
 ) -> Path:
     """Write the merged model as a folder that transformers, vLLM and others load.
 
@@ -61,6 +62,7 @@ def export_safetensors(
         shard_bytes: size of the largest weight file, bytes.
         progress: callback given the current activity and the share done.
         canceled: callback polled between tensors; True stops the work.
+        check: called with the finished folder before it gets its name; may refuse it by an error.
 
     Returns:
         Path `out`.
@@ -99,6 +101,7 @@ def export_safetensors(
         if weights.unties:
             _change_config(folder, _untie)
         _write_template(source, folder)
+        check(folder)
         if out.is_dir():
             out.rmdir()
         publish(folder, out)

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from burnish_engine.advise.plan.exports import finished_refusal
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.export.base.kind_check import check_kind
 from burnish_engine.export.weights.adapter import read_adapter
 from burnish_engine.export.weights.adapter_weights import AdapterWeights, LowRankUpdate
 from burnish_engine.export.weights.experts import ExpertPart, StoredStack, stored_stacks
@@ -20,7 +20,6 @@ from burnish_engine.export.weights.nf4_merge import round_trip
 from burnish_engine.models.checkpoint.meta_model import meta_model, stored_names
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.families import family
-from burnish_engine.models.transformers_path.model_shape import measured_spec
 
 PLAIN_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types of unquantized base tensors; a tensor of any other type is quantized."""
@@ -50,9 +49,7 @@ class MergedWeights:
     """
 
     def __init__(self, source: ModelSource, adapter: Path | None, rounded: Collection[str] = frozenset()) -> None:
-        spec = source.spec if source.spec or adapter is None else measured_spec(source.config)
-        if refused := finished_refusal("safetensors", source.config, spec, adapter, source.name):
-            raise UsageError(*refused)
+        check_kind("safetensors", source, adapter)
         self._rounded = rounded
         self.source = source
         files = _tensor_files(source.folder)

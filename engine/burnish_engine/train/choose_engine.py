@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from burnish_engine.advise.facts.engine_choice import check_optimizer, check_plain_engine, plain_note, unused_pins_note
+from burnish_engine.advise.facts.engine_choice import (
+    check_optimizer,
+    check_plain_engine,
+    plain_note,
+    refuse_sharing,
+    unused_pins_note,
+)
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.models.generation.load_fast import device_problem
 from burnish_engine.train.base.engine import Engine
@@ -49,11 +55,7 @@ def make_engine(spec: EngineSpec, ranks: Ranks | None = None, replica: Message |
         exchange = RankExchange(0, 1, exact=True) if in_order else None
         return FastEngine(replace(spec, exchange=exchange))
     if ranks or in_order:
-        whole = 'devices.strategy = "sharded" shares a whole model out. ' if recipe.adapter.method == "full" else ""
-        raise UsageError(
-            f"{reason or 'The recipe asks for the plain engine'}, which trains no adapter on several GPUs.",
-            f'{whole}For one GPU, leave --gpus out, with devices.strategy = "single" and devices.exact = false.',
-        )
+        refuse_sharing(recipe, reason)
     check_plain_engine(recipe, spec.precision, reason, device_problem(spec.device))
     plain = PlainEngine(spec)
     notes = [plain_note("" if spec.name else reason), unused_pins_note(recipe)]

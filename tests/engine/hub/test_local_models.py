@@ -6,10 +6,11 @@ import os
 import pytest
 
 from burnish_engine.cli.main import main
+from burnish_engine.contract.model_places import hub_cache
 from burnish_engine.contract.paths import cached_model_name, models_dir
 from burnish_engine.hub import local_models
 from burnish_engine.hub.judge_local import GGUF_ONLY, judge_local
-from burnish_engine.hub.local_models import find_local_models, hub_cache, ollama_folder
+from burnish_engine.hub.local_models import find_local_models, ollama_folder
 from burnish_engine.models.checkpoint.source import open_model
 
 from support.machines.advice import CPU_16, LAPTOP, dataset

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS, NO_EIGHT_BITS, EightBitUse
 from burnish_engine.contract.recipe.recipe import Recipe, why_plain
+from burnish_engine.contract.recipe.started_adapter import StartedSection
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.decoder.frozen.format_choice import capability_of, check_eight_bits, eight_bit_use
 from burnish_engine.models.families import stores_fp8, stores_nf4, why_not_fast
@@ -60,6 +61,8 @@ def choose_engine(
     if reason and asked == "fast":
         raise UsageError(f"{reason}.", 'Set train.engine = "plain" (or "auto") to train it with transformers and PEFT.')
     if asked == "plain" or reason:
+        if recipe.devices.strategy == "data_parallel" and (len(recipe.devices.gpus) > 1 or recipe.devices.exact):
+            refuse_sharing(recipe, reason)
         check_plain_engine(recipe, precision, reason, device_problem(gpu))
         return EngineChoice(fast=False, nf4=recipe.model.quantize == "nf4", note=plain_note(reason))
     check_eight_bits(recipe, spec, precision, capability_of(gpu))
@@ -91,8 +94,31 @@ def check_plain_engine(recipe: Recipe, precision: str, reason: str, problem: str
             f"model.quantize = {recipe.model.quantize!r} needs Burnish's kernels: {problem}.",
             'Set model.quantize = "none".',
         )
+    if recipe.model.quantize == "nf4" and isinstance(recipe.adapter, StartedSection) and recipe.adapter.whole_matrix:
+        raise UsageError(
+            f"The adapter to go on from trains {recipe.adapter.whole_matrix} itself, and 4-bit weights cannot be trained.",
+            'Set model.quantize = "none".',
+        )
     if precision == "fp16":
         raise UsageError(f"{why}, and only the fast engine trains in fp16.", 'Set train.precision to "bf16" or "fp32".')
+
+
+def refuse_sharing(recipe: Recipe, reason: str) -> NoReturn:
+    """Refuse to share the steps of a run on the plain engine.
+
+    Args:
+        recipe: recipe of the run.
+        reason: reason against the fast engine, as the first half of a sentence; empty where the recipe asks for the
+            plain one.
+
+    Raises:
+        UsageError: Always.
+    """
+    whole = 'devices.strategy = "sharded" shares a whole model out. ' if recipe.adapter.method == "full" else ""
+    raise UsageError(
+        f"{reason or 'The recipe asks for the plain engine'}, and the plain one trains no adapter on several GPUs.",
+        f'{whole}For one GPU, leave --gpus out, with devices.strategy = "single" and devices.exact = false.',
+    )
 
 
 def plain_note(reason: str) -> str:

@@ -16,6 +16,7 @@ class StartedSection(AdapterSection):
         shapes: shape of every tensor that is trained.
         modules: paths of the modules in which tensors are trained, in the model.
         beyond: what is trained beyond the layers' matrices.
+        whole_matrix: a matrix of a layer that is trained whole or as a parameter, which 4-bit weights cannot be; or empty.
         obstacle: why the fast engine does not train it, completing "The adapter ..."; empty where it does.
     """
 
@@ -23,6 +24,7 @@ class StartedSection(AdapterSection):
     shapes: tuple[tuple[int, ...], ...] = ()
     modules: tuple[str, ...] = ()
     beyond: tuple[BeyondLayers, ...] = ()
+    whole_matrix: str = ""
     obstacle: str = ""
 
     @property

@@ -102,6 +102,12 @@ class AdapterFiles:
         return trained_shapes(self.shapes, tied=bool(self.config.get("ensure_weight_tying")))
 
     @property
+    def whole_matrix(self) -> str:
+        """A matrix of a layer that is trained whole, or as a parameter of its own; empty where there is none."""
+        whole = (part_of(name).module for name, shape in self.trained.items() if len(shape) > 1 and _is_whole(name))
+        return next((path for path in whole if _is_in_layer(path)), "") or next(iter(other_parameters(self.config)), "")
+
+    @property
     def obstacle(self) -> str:
         """Why the fast engine does not do this adapter, completing "The adapter ..."; empty where it does."""
         if reason := why_not_plain_lora(self.config):
@@ -250,6 +256,10 @@ def token_rows(config: Mapping[str, Any]) -> dict[str, list[int]]:
             "Correct its adapter_config.json.",
         )
     return {str(name): list(rows) for name, rows in by_module.items()}
+
+
+def _is_whole(name: str) -> bool:
+    return part_of(name).kind == "whole"
 
 
 def _is_in_layer(path: str) -> bool:

@@ -202,6 +202,7 @@ def _section(files: AdapterFiles, asked: AdapterSection) -> StartedSection:
             shapes=tuple(files.trained.values()),
             modules=reached_modules(files.trained),
             beyond=beyond_layers(files.trained),
+            whole_matrix=files.whole_matrix,
             obstacle=files.obstacle,
         )
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Adapters beyond the layers' matrices: merged, the files are the model that PEFT computes, whatever was tied before."""
+"""Adapters beyond the layers' matrices: merged, the files are the model that PEFT computes, tied or not."""
 
 import json
 

@@ -16,7 +16,7 @@ class StartedSection(AdapterSection):
         shapes: shape of every tensor that is trained.
         modules: paths of the modules in which tensors are trained, in the model.
         beyond: what is trained beyond the layers' matrices.
-        whole_matrix: a matrix of a layer that is trained whole or as a parameter, which 4-bit weights cannot be; or empty.
+        whole_matrix: a layer's matrix that is trained itself, which 4-bit weights do not allow; empty: there is none.
         obstacle: why the fast engine does not train it, completing "The adapter ..."; empty where it does.
     """
 

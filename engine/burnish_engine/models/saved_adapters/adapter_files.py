@@ -175,7 +175,7 @@ def beyond_layers(shapes: Mapping[str, tuple[int, ...]]) -> tuple[BeyondLayers, 
             weights=math.prod(shape) + (before.weights if before else 0),
             rows=shape[0] if how == "rows" else 0,
         )
-    return tuple(found.values())
+    return tuple(found[key] for key in sorted(found))
 
 
 def reached_modules(names: Iterable[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Where models lie on this machine: in Burnish's folder, the hub's cache, and LM Studio's folders; found by name."""
+"""Find the folder of a model by its name: Burnish's own, one of the hub's cache, or one of LM Studio."""
 
 from __future__ import annotations
 

@@ -12,11 +12,10 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS, NO_EIGHT_BITS, EightBitUse
 from burnish_engine.contract.recipe.recipe import Recipe, why_plain
-from burnish_engine.contract.recipe.started_adapter import StartedSection
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.decoder.frozen.format_choice import capability_of, check_eight_bits, eight_bit_use
 from burnish_engine.models.families import stores_fp8, stores_nf4, why_not_fast
-from burnish_engine.models.families.adapter_targets import why_plain_adapter, why_plain_experts
+from burnish_engine.models.families.adapter_targets import StartedSection, why_plain_adapter, why_plain_experts
 from burnish_kernels.registry import CAPABILITIES
 
 Config = Mapping[str, Any]

@@ -9,8 +9,7 @@ from burnish_engine.advise.facts.gguf_size import spec_shapes
 from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
-from burnish_engine.contract.recipe.started_adapter import StartedSection
-from burnish_engine.models.families.adapter_targets import expert_rank, is_target
+from burnish_engine.models.families.adapter_targets import StartedSection, expert_rank, is_target
 from burnish_engine.models.families.matrices import is_in_4_bits, layer_matrices, tables
 
 GIB, MIB = 2**30, 2**20

@@ -11,7 +11,7 @@ from burnish_engine.advise.facts.shape import adapted_everywhere, adapter_parame
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
-from burnish_engine.contract.recipe.started_adapter import StartedSection
+from burnish_engine.models.families.adapter_targets import StartedSection
 
 _BLOCK = 256
 _LEAST_8_BIT = 4096  # numbers; smaller tensors keep fp32 moments

@@ -16,9 +16,8 @@ from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.exports import ExportChoice, ExportKind
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
-from burnish_engine.contract.recipe.started_adapter import StartedSection
 from burnish_engine.models.checkpoint.spec import decoder_spec
-from burnish_engine.models.families.adapter_targets import has_name, is_target
+from burnish_engine.models.families.adapter_targets import StartedSection, has_name, is_target
 from burnish_engine.models.families.matrices import layer_matrices
 from burnish_engine.models.saved_adapters.adapter_files import why_not_lora
 

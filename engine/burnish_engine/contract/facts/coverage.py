@@ -54,7 +54,7 @@ class BeyondLayers(_Record):
 
     @property
     def text(self) -> str:
-        """What is trained, for people."""
+        """Name, kind and number of the trained weights, for people."""
         where = {"adapter": f"{self.name} by an adapter", "whole": self.name}
         return f"{where.get(self.how, f'{self.rows:,} rows of {self.name}')} ({self.weights:,} weights)"
 
@@ -77,7 +77,7 @@ class Coverage(_Record):
 
     @property
     def beyond_text(self) -> str:
-        """What is trained beside the layers' matrices, for people; empty where nothing is."""
+        """Trained weights beside the layers' matrices, for people; empty where there are none."""
         return ", ".join(one.text for one in self.beyond)
 
     @property

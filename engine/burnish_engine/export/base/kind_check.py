@@ -8,7 +8,6 @@ from burnish_engine.advise.plan.exports import finished_refusal
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.exports import ExportKind
 from burnish_engine.models.checkpoint.source import ModelSource
-from burnish_engine.models.transformers_path.model_shape import measured_spec
 
 
 def check_kind(kind: ExportKind, source: ModelSource, adapter: Path | None) -> None:
@@ -22,6 +21,10 @@ def check_kind(kind: ExportKind, source: ModelSource, adapter: Path | None) -> N
     Raises:
         UsageError: This kind of export does not work for the model.
     """
-    spec = source.spec if source.spec or adapter is None else measured_spec(source.config)
+    spec = source.spec
+    if spec is None and adapter is not None:
+        from burnish_engine.models.transformers_path.model_shape import measured_spec  # loads torch
+
+        spec = measured_spec(source.config)
     if why := finished_refusal(kind, source.config, spec, adapter, source.name):
         raise UsageError(*why)

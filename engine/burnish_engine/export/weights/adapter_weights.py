@@ -1,4 +1,4 @@
-"""What an adapter changes, as fp32 tensors by the names of the base's.
+"""Hold the changes that an adapter makes, as fp32 tensors by the names of the base's.
 
 Sources: Hu et al. 2021 (LoRA), Liu et al. 2024 (DoRA: the length of each output row is trained; of an embedding that of
 each column, peft/tuners/lora/dora.py), peft/tuners/trainable_tokens/layer.py (rows of tokens).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from burnish_engine.contract.errors import UsageError
@@ -9,7 +10,6 @@ from burnish_engine.contract.facts.coverage import BeyondLayers, Coverage, Matri
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
-from burnish_engine.contract.recipe.started_adapter import StartedSection
 from burnish_engine.models.families.matrices import EMBEDDING, HEAD, ROUTER, layer_matrices, tables
 
 _NEGLIGIBLE = 0.01  # share of the layers' weights: a smaller kind that no adapter fits, such as kernels, may be missed
@@ -19,6 +19,31 @@ _TABLES = frozenset({"embed_tokens", "lm_head"})
 _BY_MATRIX = frozenset({"muon", "adafactor"})
 """Optimizers whose step depends on which numbers make a matrix: PEFT, and so the plain engine, has all experts of a
 layer in one."""
+
+
+class StartedSection(AdapterSection):
+    """An adapter section that a saved adapter's files decide. It is never written: recipes name the adapter alone.
+
+    Attributes:
+        folder: folder of the adapter's two files.
+        shapes: shape of every tensor that is trained.
+        modules: paths of the modules in which tensors are trained, in the model.
+        beyond: what is trained beyond the layers' matrices.
+        whole_matrix: a layer's matrix that is trained itself, which 4-bit weights do not allow; empty: there is none.
+        obstacle: why the fast engine does not train it, completing "The adapter ..."; empty where it does.
+    """
+
+    folder: str = ""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    modules: tuple[str, ...] = ()
+    beyond: tuple[BeyondLayers, ...] = ()
+    whole_matrix: str = ""
+    obstacle: str = ""
+
+    @property
+    def weights(self) -> int:
+        """Number of trained weights."""
+        return sum(map(math.prod, self.shapes))
 
 
 def is_target(matrix: Matrix, targets: Sequence[str], *, inside: bool = True) -> bool:
@@ -91,23 +116,25 @@ def planned_coverage(spec: DecoderSpec, adapter: AdapterSection) -> Coverage:
     if isinstance(adapter, StartedSection):
         return _started_coverage(spec, adapter)
     whole = adapter.method == "full"
-    magnitudes = adapter.method == "dora"
-    named = [matrix for matrix in tables(spec) if not whole and is_target(matrix, adapter.targets)]
     return count_coverage(
         (
             (matrix, whole or is_target(matrix, adapter.targets))
             for layer in spec.layers
             for matrix in layer_matrices(spec, layer)
         ),
-        [
-            BeyondLayers(
-                name=matrix.name.rpartition(".")[2],
-                how="adapter",
-                weights=adapter.rank * (matrix.rows + matrix.columns) + magnitudes * matrix.rows,
-            )
-            for matrix in named
-        ],
+        [] if whole else _adapted_beyond(spec, adapter),
     )
+
+
+def _adapted_beyond(spec: DecoderSpec, adapter: AdapterSection) -> list[BeyondLayers]:
+    """List the matrices outside of the layers that get an adapter, embedding and head among them."""
+    weights: dict[str, int] = {}
+    for matrix in (*spec.outside, *tables(spec)):
+        if is_target(matrix, adapter.targets, inside=False):
+            name = matrix.name.rpartition(".")[2]
+            magnitudes = matrix.rows if adapter.method == "dora" else 0
+            weights[name] = weights.get(name, 0) + adapter.rank * (matrix.rows + matrix.columns) + magnitudes
+    return [BeyondLayers(name=name, how="adapter", weights=weights[name]) for name in sorted(weights)]
 
 
 def _started_coverage(spec: DecoderSpec, adapter: StartedSection) -> Coverage:

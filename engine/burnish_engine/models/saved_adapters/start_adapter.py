@@ -16,11 +16,11 @@ from burnish_engine.contract.files import is_file, read_limited
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
-from burnish_engine.contract.recipe.started_adapter import StartedSection
 from burnish_engine.contract.run.card import HashedFile, RunCard
 from burnish_engine.contract.units import file_size
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer_file import read_tokenizer_file
+from burnish_engine.models.families.adapter_targets import StartedSection
 from burnish_engine.models.families.experts import EXPERT_MATRICES, parameter_name
 from burnish_engine.models.saved_adapters.adapter_files import (
     AdapterFiles,

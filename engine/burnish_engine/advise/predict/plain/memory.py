@@ -34,7 +34,7 @@ from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.started_adapter import StartedSection
+from burnish_engine.models.families.adapter_targets import StartedSection
 from burnish_engine.models.families.matrices import MIXER_KINDS, ROUTER, feed_forward_width, layer_matrices
 
 _GROWING_SEGMENTS_SHARE = 0.19  # share of the head's peak: H100, torch 2.11, eight runs, torch's peak and NVML's

@@ -1,12 +1,12 @@
 """Sets Burnish up on this machine and starts it.
 
     python packaging/bootstrap.py run [ARGS]     set up what is missing, then `burnish ARGS` (none: its help)
-    python packaging/bootstrap.py test [ARGS]    set up with the developers' tools, then linters and tests
+    python packaging/bootstrap.py test [ARGS]    set up with the developers' tools, then linters and quick tests
     python packaging/bootstrap.py setup          only set up
 
 It needs nothing but Python's own library, and everything it installs goes into `.venv` beside this folder. A second
-start finds a stamp in there and goes straight on. `test` without ARGS runs ruff, mypy and the tests that need no GPU;
-with ARGS it hands them to pytest and leaves the linters out. Environment variables:
+start finds a stamp in there and goes straight on. `test` without ARGS runs ruff, mypy and the quick tests, with
+`--all` all tests that need no GPU; other ARGS go to pytest, and the linters are left out. Environment variables:
 
     BURNISH_TORCH_INDEX   where torch comes from: the address under which cu130/, cu126/ and cpu/ lie, or a complete one
     BURNISH_LLAMA_INDEX   an index with prebuilt wheels of llama-cpp-python

@@ -1,4 +1,7 @@
-"""`bootstrap.py test`: linters, then the type checker and the tests side by side, since many wait for processes."""
+"""`bootstrap.py test`: linters, then the type checker and the tests side by side, since many wait for processes.
+
+Without arguments these are the quick tests, chosen by which faults they catch; `--all` leaves out none but the long.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ _MOST_WORKERS = 4
 """Processes that share the tests of one part; each may hold 3 GB."""
 _OF_KERNELS = ("tests/kernels", "tests/engine/models/decoder/test_fused_mlp.py")
 """Tests that run in Triton's interpreter; in all others operations run their references, as without a GPU."""
-_USUAL = "not gpu and not long"
+_ALL = "--all"
+_EVERY_TEST = "not gpu and not long"
+_QUICK_TESTS = f"{_EVERY_TEST} and not full"
 _POLL_S = 0.1
 
 
@@ -41,7 +46,7 @@ class Check:
 
 
 def run_checks(root: Path, python: str, env: Mapping[str, str], arguments: Sequence[str]) -> int:
-    """Run the linters and all tests, or with arguments pytest alone.
+    """Run the linters and the quick tests, or with `--all` all tests, or with other arguments pytest alone.
 
     Args:
         root: the repository.
@@ -53,11 +58,13 @@ def run_checks(root: Path, python: str, env: Mapping[str, str], arguments: Seque
         The exit code of the first linter that failed, else of the first other check that did.
     """
     env = {**_DEFAULTS, **env, **_CACHED}
-    if arguments:
+    every = list(arguments) == [_ALL]
+    if arguments and not every:
         paths = [Path(argument.partition("::")[0]).as_posix() for argument in arguments]
         of_kernels = any(path.startswith(_OF_KERNELS) for path in paths) and "gpu" not in arguments
         extra = _INTERPRETED if of_kernels else {}
         return run_attached([python, "-m", "pytest", *arguments], {**extra, **env}, cwd=root)
+    began, began_s = os.times(), time.monotonic()
     for linter in (["ruff", "check", "."], ["ruff", "format", "--check", "."]):
         print(f"$ {' '.join(linter)}", flush=True)
         code = run_attached([python, "-m", *linter], env, cwd=root)
@@ -65,33 +72,53 @@ def run_checks(root: Path, python: str, env: Mapping[str, str], arguments: Seque
             return code
     setup_code = [f"packaging/{path.name}" for path in sorted((root / "packaging").glob("*.py"))]
     types = [Check(["mypy"], {}), Check(["mypy", *setup_code], {"MYPYPATH": "packaging"})]
-    rest, *others = test_parts(os.cpu_count() or 1)
+    rest, *others = test_parts(os.cpu_count() or 1, every=every)
     codes = run_side_by_side([[rest], [*types, *others]], root, python, env)
     if any(codes):
         print(f"{sum(map(bool, codes))} of {len(codes)} checks failed.", flush=True)
+    print(_cost(began, time.monotonic() - began_s), flush=True)
     return next((code for code in codes if code), 0)
 
 
-def test_parts(cores: int) -> tuple[Check, Check, Check, Check]:
-    """Return all tests but those of the app and the kernels, then these, each part for a pytest of its own.
+def _cost(began: os.times_result, wall_s: float) -> str:
+    """Return what the checks took: processor time of them and all they started, time by the clock, and the load."""
+    now = os.times()
+    took = now.children_user + now.children_system - began.children_user - began.children_system
+    parts = [f"{wall_s / 60:.1f} min by the clock"]
+    if took:  # Windows does not count children
+        parts.insert(0, f"{took / 60:.1f} min of processor time")
+    if hasattr(os, "getloadavg"):
+        parts.append(f"load {os.getloadavg()[2]:.1f} over the last 15 min on {os.cpu_count()} cores")
+    return f"The checks took {', '.join(parts)}."
+
+
+def test_parts(cores: int, *, every: bool) -> tuple[Check, Check, Check, Check]:
+    """Return the tests but those of the app and the kernels, then these, each part for a pytest of its own.
 
     The app's tests show that nothing of theirs loads torch; those that time the window's handlers slow every window of
     their process. The kernels' have Triton's interpreter, in which everything else would crawl.
+
+    Args:
+        cores: number of processors.
+        every: whether tests marked `full` run too.
     """
+    marks = _EVERY_TEST if every else _QUICK_TESTS
+    # A worker imports and collects everything anew, which costs more than a quick part wins by it on few cores.
+    share = cores if every else max(cores // 2, 1)
     apart = [f"--ignore={path}" for path in ("tests/app", *_OF_KERNELS)]
     parts = [  # a worker more than there are cores in the longest, whose tests wait for processes
-        (_USUAL, apart, min(cores + 1, _MOST_WORKERS), {}),
-        (f"{_USUAL} and measured", ["tests/app"], min(cores, _MOST_WORKERS), {}),
-        (f"{_USUAL} and not measured", ["tests/app"], min(cores, _MOST_WORKERS), {}),
-        (_USUAL, [*_OF_KERNELS], min(cores, _MOST_WORKERS), _INTERPRETED),
+        (marks, apart, min(share + every, _MOST_WORKERS), {}),
+        (f"{marks} and measured", ["tests/app"], min(share, _MOST_WORKERS), {}),
+        (f"{marks} and not measured", ["tests/app"], min(share, _MOST_WORKERS), {}),
+        (marks, [*_OF_KERNELS], min(share, _MOST_WORKERS), _INTERPRETED),
     ]
     rest, measured, app, kernels = (
         Check(
-            ["pytest", "-m", marks, "-n", str(workers), "--dist", "worksteal", "--durations=20", *paths],
+            ["pytest", "-m", marked, "-n", str(workers), "--dist", "worksteal", "--durations=20", *paths],
             # More threads than cores would wait for each other.
-            {"OMP_NUM_THREADS": str(max(cores // workers, 1)), **extra},
+            {"OMP_NUM_THREADS": str(max(cores // (workers if every else 2), 1)), **extra},
         )
-        for marks, paths, workers, extra in parts
+        for marked, paths, workers, extra in parts
     )
     return rest, measured, app, kernels
 

@@ -1,5 +1,6 @@
 """Every test gets its own home, so that none sees another's runs or leases. What stays is not collected as garbage."""
 
+import functools
 import gc
 import itertools
 import os
@@ -10,11 +11,18 @@ from pathlib import Path
 import pytest
 
 from support.interpreter import keep_language_patched
+from support.quick import mark_cases
 
 gc.disable()  # until all tests are collected: nothing of that is garbage
 HOMES = itertools.count()
 FROZEN_AT = pytest.StashKey[int]()
 """Number of modules at the last freeze."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Before -m leaves any out: cases that only the whole suite runs are marked as such."""
+    mark_cases(items)
 
 
 def pytest_collection_finish():
@@ -27,6 +35,20 @@ def pytest_sessionfinish():
 
 
 def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu") and not has_cuda():
+        pytest.skip("needs an NVIDIA GPU")
+    freeze_what_is_loaded(item)
+
+
+@functools.cache
+def has_cuda() -> bool:
+    """Whether torch finds a GPU; tests that need none do not load torch for this."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def freeze_what_is_loaded(item):
     """Take modules and collected tests out of garbage collections: engines collect when they let go of memory."""
     if len(sys.modules) > item.config.stash.get(FROZEN_AT, 0) + 50:
         gc.collect()

@@ -82,6 +82,7 @@ SUBFOLDERS = {
         "look", "state", "engine", "wording", "curves", "comparison", "item_models", "recipe", "widgets", "pages",
         ".",
     ),
+    "burnish_app.state": ("saved", "."),
     "burnish_app.widgets": (
         "basic", "page", "activity", "charts", "export", "hardware", "model", "recipe", "runs", "try_out", "data",
         "compare", "sweep", "duel", "guide",

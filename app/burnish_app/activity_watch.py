@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QWidget
 
 from burnish_app.activity_board import ActivityBoard
 from burnish_app.look.language import tr
+from burnish_app.page_list import IMPORTING
 from burnish_app.sidebar import Sidebar
 from burnish_app.sidebar_panel import SidebarPanel
 from burnish_app.wording.activity import Activity
@@ -46,7 +47,8 @@ class ActivityWatch(SidebarPanel["ActivityPanel"]):
         self.board.changed.connect(self._show)
 
     def _make_panel(self) -> ActivityPanel:
-        from burnish_app.widgets.activity.panel import ActivityPanel
+        with IMPORTING:
+            from burnish_app.widgets.activity.panel import ActivityPanel
 
         panel = ActivityPanel(self._over)
         panel.opened.connect(self._open_page)

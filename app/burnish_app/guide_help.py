@@ -9,6 +9,7 @@ from PySide6.QtCore import QObject
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QApplication, QWidget
 
+from burnish_app.page_list import IMPORTING
 from burnish_app.state.guide_pages import FIRST, PLACE_PROPERTY, PLACES
 
 if TYPE_CHECKING:  # the guide is loaded when it is first asked for
@@ -38,7 +39,8 @@ class GuideHelp(QObject):
     def open(self) -> None:
         """Show the guide at the place that fits."""
         if self._guide is None:
-            from burnish_app.widgets.guide.guide_window import GuideWindow
+            with IMPORTING:
+                from burnish_app.widgets.guide.guide_window import GuideWindow
 
             self._guide = GuideWindow(self._window)
         self._guide.show()

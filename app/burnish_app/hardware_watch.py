@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QWidget
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.hardware_monitor import HardwareMonitor
 from burnish_app.look.language import tr
+from burnish_app.page_list import IMPORTING
 from burnish_app.sidebar import Sidebar
 from burnish_app.sidebar_panel import SidebarPanel
 from burnish_app.state.hardware_alarms import Alarm, find_alarms
@@ -45,7 +46,8 @@ class HardwareWatch(SidebarPanel["HardwarePanel"]):
         sidebar.remedy.connect(lambda: self._remedy(self._alarms[0]) if self._alarms else None)
 
     def _make_panel(self) -> HardwarePanel:
-        from burnish_app.widgets.hardware.panel import HardwarePanel
+        with IMPORTING:
+            from burnish_app.widgets.hardware.panel import HardwarePanel
 
         panel = HardwarePanel(self._over)
         panel.remedy.connect(self._remedy)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from importlib import import_module
-from threading import Thread
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QSize, Qt, QTimer, Signal
@@ -22,7 +20,7 @@ from burnish_app.guide_help import GuideHelp
 from burnish_app.look.icons import icon
 from burnish_app.look.language import tr
 from burnish_app.look.theme import Theme
-from burnish_app.page_list import PAGES, first_status
+from burnish_app.page_list import PAGES, PageImports, first_status
 from burnish_app.sidebar import NUMBERED, Sidebar
 from burnish_app.state.preferences import Preferences
 from burnish_app.widgets.basic.drop import DATA_FILTER, DropOverlay, classify_drop
@@ -36,6 +34,7 @@ if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, a
     from burnish_app.hardware_watch import HardwareWatch
     from burnish_app.notifier import Notifier
     from burnish_app.state.workbench import Workbench
+    from burnish_app.widgets.page.banner import BannerAction
     from burnish_app.widgets.page.page import Page
     from burnish_engine.contract.run.duels import DuelFacts
     from burnish_engine.contract.serve.messages import Failure
@@ -43,15 +42,6 @@ if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, a
 
 _WATCH_RUNS_MS, _WATCH_RUNS_CLOSELY_MS = 10_000, 1_500
 _PREPARE_MS = 60
-_CORE = (
-    "burnish_app.activity_watch",
-    "burnish_app.closing",
-    "burnish_app.engine.engine_client",
-    "burnish_app.engine.runs_poller",
-    "burnish_app.hardware_watch",
-    "burnish_app.notifier",
-    "burnish_app.state.workbench",
-)
 _FIRST_SIZE_PX, _LEAST_SIZE_PX = (1280, 800), (720, 480)
 _FRAME_PX = (8, 40)  # room for the edges and the title bar that a window manager adds
 _TITLE = "Burnish"
@@ -77,8 +67,6 @@ class Window(QMainWindow):
     """
 
     grown = Signal()
-    _core_imported = Signal()
-    _imported = Signal()
 
     client: EngineClient
     bench: Workbench
@@ -116,9 +104,11 @@ class Window(QMainWindow):
         self._preparing = QTimer(self, interval=_PREPARE_MS)
         self._preparing.setObjectName("prepare")
         self._preparing.timeout.connect(self._prepare_one)
-        self._core_imported.connect(self._begin_work)
-        self._imported.connect(self._preparing.start)
-        self._imported.connect(self.grown)
+        self._awaited = ""  # page to show once it is imported
+        self._imports = PageImports(PAGES, self)
+        self._imports.core_imported.connect(self._begin_work)
+        self._imports.page_imported.connect(self._page_imported)
+        self._imports.ended.connect(self._all_imported)
         self.setMinimumSize(*_LEAST_SIZE_PX)
         self.resize(self._first_size())
         if preferences.geometry is not None:
@@ -169,6 +159,28 @@ class Window(QMainWindow):
         self._runs_poller.failed.connect(lambda failure: self.sidebar.set_engine_note(failure.what))
         self.go_to(self._first_key())
 
+    def _tell_unopened(self) -> None:
+        """Say what of the last time cannot be opened, on the page that is shown."""
+        from burnish_app.wording.causes import unopened_text, unread_text
+
+        last, page = self.bench.last, self.page(self._shown)
+        if last.unread:
+            page.banner("warning", *unread_text(last.unread, last.kept_as))
+        elif last.unopened:
+            actions: list[BannerAction] = [(tr("Try again"), self._open_again)]
+            if last.run:
+                actions.append((tr("Forget the run"), self._forget_run))
+            page.banner("warning", *unopened_text(last.unopened), actions)
+
+    def _open_again(self) -> None:
+        self.page(self._shown).clear_banner()
+        self.bench.look_again()
+        self._tell_unopened()
+
+    def _forget_run(self) -> None:
+        self.page(self._shown).clear_banner()
+        self.bench.forget_lost_run()
+
     @staticmethod
     def _first_size() -> QSize:
         """Return the size at the first start: as wanted, but with its frame within the screen."""
@@ -177,7 +189,7 @@ class Window(QMainWindow):
 
     def begin(self) -> None:
         """Load what the pages need, start the engine and the polling of runs; after the window is shown."""
-        Thread(target=self._import_pages, name="import-pages", daemon=True).start()
+        self._imports.start(self._first_key())
         if self._is_filled:
             self._start_engine()
 
@@ -198,6 +210,7 @@ class Window(QMainWindow):
     def page(self, key: str) -> Page:
         """Return a page, which is made on the first call."""
         if key not in self._pages:
+            self._imports.wait_for(key)
             entry = next(entry for entry in PAGES if entry.key == key)
             page: Page = getattr(import_module(entry.module), entry.class_name)(self.client, self.bench)
             page.status_changed.connect(self.sidebar.button(key).set_status)
@@ -218,17 +231,25 @@ class Window(QMainWindow):
         return self._shown
 
     def visit(self, key: str) -> None:
-        """Show a page. A page that is not made yet is made now and shown in a later handler: neither takes long."""
+        """Show a page. A page that is not made yet is made now and shown in a later handler: neither takes long.
+
+        One that is not imported yet is shown as soon as it is.
+        """
         if key in self._pages:
             self.go_to(key)
             return
         self.sidebar.show_chosen(key)
+        if not self._imports.is_ready(key):
+            self._awaited = key
+            self._imports.want(key)
+            return
         self.page(key)
         QTimer.singleShot(0, self, lambda: self.go_to(key))
 
     def go_to(self, key: str) -> None:
         """Show a page at once, and make it if necessary."""
         self.sidebar.show_chosen(key)
+        self._awaited = ""
         if key == self._shown:
             return
         page = self.page(key)
@@ -298,16 +319,15 @@ class Window(QMainWindow):
         self.client.close()
         super().closeEvent(event)
 
-    def _import_pages(self) -> None:
-        """Import engine client, workbench and all pages in a thread, the first page first."""
-        first = next(entry for entry in PAGES if entry.key == self._first_key())
-        for module in (*_CORE, first.module):
-            import_module(module)
-        with suppress(RuntimeError):  # the window is gone already
-            self._core_imported.emit()
-            for entry in PAGES:
-                import_module(entry.module)
-            self._imported.emit()
+    def _page_imported(self, key: str) -> None:
+        if key == self._awaited:
+            self.visit(key)
+
+    def _all_imported(self) -> None:
+        self._preparing.start()
+        self.grown.emit()
+        if self._is_filled:
+            self._tell_unopened()
 
     def _prepare_one(self) -> None:
         """Make one page that was not visited yet, or add a made page to the stack: one per call, so none takes long."""

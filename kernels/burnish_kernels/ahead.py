@@ -144,7 +144,9 @@ def _usage(cubin: bytes) -> tuple[int | None, int | None]:
     return registers, stack + local
 
 
-def check_op(op: str, capabilities: tuple[int, ...] = CAPABILITIES, *, sample: int = 1) -> Iterator[dict[str, Any]]:
+def check_op(
+    op: str, capabilities: tuple[int, ...] = CAPABILITIES, *, sample: int = 1, firsts: bool = False
+) -> Iterator[dict[str, Any]]:
     """Compile an operation's configurations and yield each one's outcome, errors included.
 
     Args:
@@ -153,6 +155,8 @@ def check_op(op: str, capabilities: tuple[int, ...] = CAPABILITIES, *, sample: i
         sample: step between the capabilities that a configuration is compiled for; a kernel's configurations begin at
             one after the other, and the first of each kernel is compiled for all. Those with more shared memory come
             last, so that none is compiled for these alone. 1: all for all.
+        firsts: whether to compile only the first configuration of each kernel, for one capability, the kernels by
+            turns; `sample` does not matter then.
 
     Yields:
         Op, name and capability, and either an error or the fields of `Compiled`.
@@ -164,7 +168,10 @@ def check_op(op: str, capabilities: tuple[int, ...] = CAPABILITIES, *, sample: i
         wanted = sorted((one for one in capabilities if one in compilation.capabilities), key=shared_limit)
         turn = seen[compilation.function]
         seen[compilation.function] += 1
-        if turn and wanted:
+        if firsts and wanted:
+            at = (OPS.index(op) + len(seen)) % len(wanted)
+            wanted = [] if turn else wanted[at : at + 1]
+        elif turn and wanted:
             wanted = wanted[turn % min(sample, len(wanted)) :: sample]
         for capability in wanted:
             yield _outcome(op, compilation, capability)

@@ -71,6 +71,7 @@ def test_only_one_panel_lies_over_the_page(qtbot, watched):
     assert not watched.activity.panel.isVisible()
 
 
+@pytest.mark.full
 def test_what_goes_on_is_stopped_from_the_list(qtbot, watched, answers):
     answers.result("command", done=True)
     watched.sidebar.activity.click()
@@ -81,6 +82,7 @@ def test_what_goes_on_is_stopped_from_the_list(qtbot, watched, answers):
     assert not row.stop_button.isEnabled()
 
 
+@pytest.mark.full
 def test_rows_stay_while_their_progress_changes(watched):
     watched.sidebar.activity.click()
     panel = watched.activity.panel
@@ -104,6 +106,7 @@ def test_a_page_reports_its_own_and_stops_it_itself(qtbot, window):
     assert not window.activity.panel.isVisible()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("page", "verb"), [("model", "Pause"), ("export", "Stop")])
 def test_a_download_is_paused_and_other_work_is_stopped(qtbot, window, page, verb):
     window.activity.board.put("test", [Activity(page, "/runs/a", "Qwen3", "Working", 0.5)])

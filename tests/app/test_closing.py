@@ -35,11 +35,13 @@ def closed_with(qtbot, window, choose):
     return question
 
 
+@pytest.mark.full
 def test_a_window_beside_which_nothing_goes_on_closes_at_once(qtbot, window):
     assert window.close()
     assert not window.isVisible()
 
 
+@pytest.mark.full
 def test_what_goes_on_is_named_and_can_be_left_running(qtbot, busy, answers):
     question = closed_with(qtbot, busy, lambda asked: asked.leaving)
     assert "support-desk" in question.informativeText()
@@ -49,6 +51,7 @@ def test_what_goes_on_is_named_and_can_be_left_running(qtbot, busy, answers):
     assert Preferences().asks_on_close
 
 
+@pytest.mark.full
 def test_canceling_keeps_the_window_and_the_next_time_it_asks_again(qtbot, busy):
     for _ in range(2):
         closed_with(qtbot, busy, lambda asked: asked.escapeButton())
@@ -56,6 +59,7 @@ def test_canceling_keeps_the_window_and_the_next_time_it_asks_again(qtbot, busy)
     assert busy.isVisible()
 
 
+@pytest.mark.full
 def test_stopping_stops_runs_and_exports_before_the_window_closes(qtbot, busy, answers):
     answers.result("command", done=True)
     answers.result("cancel_export", done=True)
@@ -82,6 +86,7 @@ def test_everything_is_asked_to_stop_before_it_is_done(qtbot, window, answers):
     assert answers.asked("stop_duel")[0]["folder"] == "/duel"
 
 
+@pytest.mark.full
 def test_of_many_that_go_on_some_are_named_and_the_others_counted(qtbot, window):
     many = [Activity("train", f"/runs/{number}", f"run {number}", "Training", 0.5) for number in range(7)]
     question = ClosingQuestion(window, many, leave=lambda _never: None, stop=lambda: None)
@@ -92,6 +97,7 @@ def test_of_many_that_go_on_some_are_named_and_the_others_counted(qtbot, window)
     assert f"and {len(many) - len(named)} more" in text
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("refused", "done"), [("command", "cancel_export"), ("cancel_export", "command")])
 def test_what_cannot_be_stopped_keeps_the_window(qtbot, busy, answers, refused, done):
     answers.failure(refused, "No process would take it.")
@@ -111,6 +117,7 @@ def test_the_question_can_be_switched_off(qtbot, busy):
     assert not Preferences().asks_on_close
 
 
+@pytest.mark.full
 def test_a_name_is_shown_as_it_is_and_never_read_as_markup(qtbot, window):
     name = "<h1>much</h1> larger"
     question = ClosingQuestion(window, [Activity("train", "/r", name, "Training", 0.5)], leave=print, stop=print)

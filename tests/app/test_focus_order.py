@@ -58,6 +58,7 @@ def walk(qtbot, window, page):
     raise AssertionError("Tab does not come around")
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("size", WIDTHS, ids=["narrow", "wide"])
 @pytest.mark.parametrize("scene", SCENES)
 def test_tab_visits_each_control_once_as_it_is_seen(scene, size, qtbot, theme, tmp_path, monkeypatch):

@@ -78,6 +78,7 @@ def test_nothing_is_collected_while_the_look_changes(qapp, theme, dropped, colle
     assert threads == []
 
 
+@pytest.mark.full
 def test_stopped_it_collects_what_is_left_and_leaves_it_to_python(collector, dropped):
     threads = dropped()
     collector.stop()

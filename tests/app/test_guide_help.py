@@ -1,5 +1,6 @@
 """F1, "?" and the button of a page open the guide at the place that fits."""
 
+import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QLineEdit, QPushButton, QWidget
@@ -42,6 +43,7 @@ def test_keys_and_button_open_the_guide_of_the_shown_page(qtbot, window):
     guide.close()
 
 
+@pytest.mark.full
 def test_a_question_mark_in_a_field_is_only_typed(qtbot, window):
     window.go_to("model")
     field = window.page("model").models.search

@@ -39,6 +39,7 @@ def test_live_samples_reach_the_strip_and_a_click_shows_the_panel(qtbot, answers
     assert not strip.isChecked()
 
 
+@pytest.mark.full
 def test_the_panel_keeps_its_place_when_the_window_changes_its_size(qtbot, window):
     feed(window, made_up(seconds=5))
     qtbot.mouseClick(window.sidebar.hardware, Qt.MouseButton.LeftButton)
@@ -58,6 +59,7 @@ def test_samples_stop_while_the_window_is_minimized(qtbot, answers, window):
     qtbot.waitUntil(lambda: len(answers.asked("hardware")) > before)
 
 
+@pytest.mark.full
 def test_an_alarm_is_remedied_by_one_click(qtbot, answers, window, running):
     remedy = window.sidebar.remedy_button
     feed(window, made_up(seconds=200))
@@ -88,6 +90,7 @@ def test_a_refusal_is_said(qtbot, answers, window, running):
     qtbot.waitUntil(lambda: "The run is gone." in window.sidebar._alarm.text())
 
 
+@pytest.mark.full
 def test_a_run_is_asked_about_every_card_that_shares_it(window, running):
     shared = {"device": "cuda-1", "further_devices": ["cuda-0"]}
     window.hardware.runs_changed([running.model_copy(update={"state": running.state.model_copy(update=shared)})])
@@ -95,6 +98,7 @@ def test_a_run_is_asked_about_every_card_that_shares_it(window, running):
     assert window.sidebar.remedy_button.isVisible()
 
 
+@pytest.mark.full
 def test_without_a_run_on_that_card_there_is_an_alarm_without_a_button(window, running):
     other = running.model_copy(update={"state": running.state.model_copy(update={"device": "cuda-1"})})
     window.hardware.runs_changed([other])

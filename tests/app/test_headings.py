@@ -42,6 +42,7 @@ def table_named(window, name):
     )
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", TABLES)
 def test_no_heading_is_cut(name, qtbot, shown, tmp_path, monkeypatch):
     monkeypatch.setenv("BURNISH_HOME", str(tmp_path / "home"))
@@ -56,6 +57,7 @@ def test_no_heading_is_cut(name, qtbot, shown, tmp_path, monkeypatch):
     assert seen == [[]]
 
 
+@pytest.mark.quick_cases(1)
 def test_no_heading_of_a_chart_s_values_is_cut(qtbot, shown, tmp_path, monkeypatch):
     monkeypatch.setenv("BURNISH_HOME", str(tmp_path / "home"))
     seen, grab = [], Window.grab
@@ -74,6 +76,7 @@ def test_no_heading_of_a_chart_s_values_is_cut(qtbot, shown, tmp_path, monkeypat
     assert seen == [[]]
 
 
+@pytest.mark.full
 def test_a_heading_without_room_is_found(qtbot):
     table, model = QTableView(), QStandardItemModel(1, 2)
     model.setHorizontalHeaderLabels(["Rank", "Gradient accumulation"])

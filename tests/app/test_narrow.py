@@ -111,6 +111,7 @@ def test_the_buttons_of_a_banner_go_below_each_other_where_they_find_no_room(sho
     assert len({button.mapTo(wide, QPoint(0, 0)).y() for button in wide.findChildren(QPushButton)}) == 1
 
 
+@pytest.mark.full
 def test_the_panel_of_the_hardware_needs_no_more_width_than_it_gets(qtbot, show, theme):
     over = show(QWidget(), 520)
     panel = HardwarePanel(over)
@@ -134,6 +135,7 @@ def test_the_note_of_a_foot_goes_above_its_buttons(qtbot, show, client, bench):
     qtbot.waitUntil(lambda: note.geometry().bottom() > page.primary.y())
 
 
+@pytest.mark.full
 def test_charts_gpus_and_what_fits_find_room(show):
     machine = machines.machine(machines.gpu())
     card = CapacityCard()
@@ -146,6 +148,7 @@ def test_charts_gpus_and_what_fits_find_room(show):
     assert not any(card.table.isColumnHidden(column) for column in range(8))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("facts", [machines.pair(), machines.eight()], ids=["two", "eight"])
 def test_the_graph_of_several_gpus_finds_room(show, facts):
     card = show(InterconnectCard(facts, machines.checkup(facts).settings))
@@ -170,6 +173,7 @@ def test_many_wide_columns_find_room(show):
     assert header.minimumSizeHint().width() <= CARD_PX
 
 
+@pytest.mark.full
 def test_the_form_s_labels_go_above_where_there_is_no_room_beside(qtbot, show):
     form = RecipeForm()
     form.row("memory.layers")
@@ -234,7 +238,7 @@ def fill_try_out(qtbot, answers, window):
     window.bench.set_run(str(run))
     window.go_to("try_out")
     assert window.page("try_out").middle.isVisible()
-    window.page("try_out")._toggle_sampling()
+    window.page("try_out").sampling.fold.click()
 
 
 def fill_export(qtbot, answers, window):
@@ -317,6 +321,7 @@ FILL = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("entry", PAGES, ids=lambda entry: entry.key)
 def test_no_page_of_a_narrow_window_scrolls_sideways(qtbot, answers, window, entry):
     window.resize(744, 900)

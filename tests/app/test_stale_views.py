@@ -87,6 +87,7 @@ def test_try_it_offers_a_file_once_it_is_exported(window, run):
     assert not can_answer("tuned")
 
 
+@pytest.mark.full
 def test_model_looks_again_at_one_that_was_chosen_before(qtbot, answers, window, bench):
     answers.result("models", models=facts.catalog())
     answers.result("model", model=facts.model_facts(path="embedded", name="SmolLM2 135M"))
@@ -110,6 +111,7 @@ def test_model_takes_back_what_it_said_of_a_model_that_is_not_chosen_any_more(qt
     assert page.shown_banner is None
 
 
+@pytest.mark.full
 def test_data_looks_again_at_a_file_that_was_replaced(qtbot, answers, window, bench, tmp_path):
     data = tmp_path / "support.jsonl"
     data.write_text("{}\n", encoding="utf-8")
@@ -127,6 +129,7 @@ def test_data_looks_again_at_a_file_that_was_replaced(qtbot, answers, window, be
     qtbot.waitUntil(lambda: "77 rows to learn from" in words(page))
 
 
+@pytest.mark.full
 def test_data_does_not_keep_what_was_found_for_other_settings(qtbot, answers, window, bench, tmp_path):
     answers.set("inspect", {"hold": True})
     page = open_page(window, "data")
@@ -200,6 +203,7 @@ def test_train_shows_nothing_of_the_run_that_was_shown_before(qtbot, window, ben
     assert page._stopping.patience == 4
 
 
+@pytest.mark.full
 def test_recipe_shows_what_was_changed_elsewhere(qtbot, answers, window, bench):
     page = open_page(window, "recipe")
     adapter = bench.recipe.adapter.model_copy(update={"rank": 48})
@@ -208,6 +212,7 @@ def test_recipe_shows_what_was_changed_elsewhere(qtbot, answers, window, bench):
     assert page.plans.timer.isActive()
 
 
+@pytest.mark.full
 def test_recipe_shows_what_was_changed_while_another_page_was_shown(qtbot, answers, window, bench):
     page = open_page(window, "recipe")
     window.go_to("runs")
@@ -216,6 +221,7 @@ def test_recipe_shows_what_was_changed_while_another_page_was_shown(qtbot, answe
     assert page.form.row("data.max_length").value() == 321
 
 
+@pytest.mark.full
 def test_recipe_takes_no_plan_of_what_was_changed_on_another_page(qtbot, answers, window, bench):
     page = open_page(window, "recipe")
     page.plans.ask()
@@ -226,6 +232,7 @@ def test_recipe_takes_no_plan_of_what_was_changed_on_another_page(qtbot, answers
     assert bench.plan is None
 
 
+@pytest.mark.full
 def test_recipe_marks_a_prediction_that_is_out_of_date(window, bench):
     page = open_page(window, "recipe")
     window.go_to("runs")
@@ -235,6 +242,7 @@ def test_recipe_marks_a_prediction_that_is_out_of_date(window, bench):
     assert "updating" in page.fit._state.text()
 
 
+@pytest.mark.full
 def test_recipe_takes_no_suggestion_for_what_was_chosen_before(qtbot, answers, window, bench):
     answers.set("suggest", {"hold": True})
     bench.set_data_files(["/data/first.jsonl"])
@@ -251,6 +259,7 @@ def test_recipe_takes_no_suggestion_for_what_was_chosen_before(qtbot, answers, w
     assert answers.asked("suggest")[-1]["data"] == ["/data/second.jsonl"]
 
 
+@pytest.mark.full
 def test_train_shows_nothing_of_a_run_that_was_deleted(window, bench):
     page = open_page(window, "train")
     bench.set_run(RUNS[0].folder)
@@ -262,6 +271,7 @@ def test_train_shows_nothing_of_a_run_that_was_deleted(window, bench):
     assert page.summary is None
 
 
+@pytest.mark.full
 def test_runs_lists_no_run_that_was_deleted(window):
     page = open_page(window, "runs")
     window._runs_updated(RUNS)

@@ -6,20 +6,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from app.facts.run_summaries import RUNS, summary, write_run
 from app.facts.train_scenes import TRAIN_SCENES
 from PySide6.QtCore import QEvent, QObject, QPoint, Qt
-from PySide6.QtWidgets import QAbstractSpinBox, QHeaderView, QLineEdit, QPushButton, QScrollArea, QWidget
+from PySide6.QtWidgets import QAbstractSpinBox, QHeaderView, QLabel, QLineEdit, QPushButton, QScrollArea, QWidget
 
 from burnish_app.look.motion import is_reduced, set_motion
 from burnish_app.look.theme import DARK, LIGHT, colors_of
 from burnish_app.page_list import PAGES
-from burnish_app.state.preferences import Preferences
+from burnish_app.state.preferences import Preferences, studio_dir
+from burnish_app.state.workbench import Workbench
 from burnish_app.window import Window
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.serve.replies import ExportJob
 
 
+@pytest.mark.full
 def test_every_page_can_be_shown_and_says_its_question(window):
     for entry in PAGES:
         window.go_to(entry.key)
@@ -30,6 +33,7 @@ def test_every_page_can_be_shown_and_says_its_question(window):
         assert page.question
 
 
+@pytest.mark.full
 def test_pages_are_made_while_nothing_is_done_and_bear_what_changes_on_others(qtbot, window, answers, tmp_path):
     answers.result("runs", runs=RUNS)
     window._preparing.setInterval(1)
@@ -66,6 +70,7 @@ class ShownWindows(QObject):
         return False
 
 
+@pytest.mark.full
 def test_no_part_of_a_page_flashes_as_a_window_of_its_own(qtbot, qapp, window):
     shown = ShownWindows()
     qapp.installEventFilter(shown)
@@ -80,11 +85,11 @@ def test_no_part_of_a_page_flashes_as_a_window_of_its_own(qtbot, qapp, window):
 
 
 def test_keys_go_to_pages_and_press_the_primary_action(qtbot, window):
-    qtbot.keyClick(window, Qt.Key.Key_8, Qt.KeyboardModifier.ControlModifier)
-    qtbot.waitUntil(lambda: window.shown_key == "runs")
+    qtbot.keyClick(window, Qt.Key.Key_2, Qt.KeyboardModifier.ControlModifier)
+    qtbot.waitUntil(lambda: window.shown_key == "model")
     pressed = []
-    window.page("runs").set_primary("Go", lambda: pressed.append(True))
-    qtbot.waitUntil(window.page("runs").primary.isVisible)
+    window.page("model").set_primary("Go", lambda: pressed.append(True))
+    qtbot.waitUntil(window.page("model").primary.isVisible)
     qtbot.keyClick(window, Qt.Key.Key_Return, Qt.KeyboardModifier.ControlModifier)
     assert pressed
     qtbot.keyClick(window, Qt.Key.Key_Comma, Qt.KeyboardModifier.ControlModifier)
@@ -105,6 +110,34 @@ def test_every_control_has_a_name_for_screen_readers(window):
     assert nameless == []
 
 
+def button(page, text):
+    return next(one for one in page.shown_banner.findChildren(QPushButton) if one.text() == text)
+
+
+def test_what_cannot_be_opened_is_said_and_can_be_tried_again(qtbot, client, burnish_home, theme, tmp_path):
+    lost = tmp_path / "lost"
+    file = studio_dir() / "workbench.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"run": str(lost)}))
+    preferences = Preferences()
+    preferences.page = "settings"
+    made = Window(client, Workbench(), preferences, theme)
+    qtbot.addWidget(made)
+    made.show()
+    made.begin()
+    page = made.page("settings")
+    qtbot.waitUntil(lambda: page.shown_banner is not None)
+    assert any(str(lost) in label.text() for label in page.shown_banner.findChildren(QLabel))
+    again = "Try again"
+    button(page, again).click()
+    assert page.shown_banner is not None
+    lost.mkdir()
+    button(page, again).click()
+    assert page.shown_banner is None
+    assert made.bench.run == str(lost)
+
+
+@pytest.mark.full
 def test_page_and_size_are_remembered(qtbot, client, bench, theme):
     first = Window(client, bench, Preferences(), theme)
     qtbot.addWidget(first)
@@ -118,6 +151,7 @@ def test_page_and_size_are_remembered(qtbot, client, bench, theme):
     assert (again.width(), again.height()) == (780, 640)
 
 
+@pytest.mark.full
 def test_a_run_that_goes_on_is_said(qtbot, window, answers):
     answers.result("runs", runs=[summary("running")])
     window.go_to("runs")
@@ -128,6 +162,7 @@ def test_a_run_that_goes_on_is_said(qtbot, window, answers):
     qtbot.waitUntil(lambda: window.sidebar._run_note.text() == "")
 
 
+@pytest.mark.full
 def test_an_export_of_another_run_stays_in_sight_and_leads_to_it(qtbot, window, answers, tmp_path):
     job = ExportJob(status="running", share=0.36)
     other = summary("finished", 600, folder=str(tmp_path), name="other").model_copy(update={"export": job})
@@ -144,6 +179,7 @@ def test_an_export_of_another_run_stays_in_sight_and_leads_to_it(qtbot, window, 
     assert window.bench.run == str(tmp_path)
 
 
+@pytest.mark.full
 def test_the_first_window_fits_the_screen_with_its_frame(qapp, client, bench, theme, qtbot):
     made = Window(client, bench, Preferences(), theme)
     qtbot.addWidget(made)
@@ -152,6 +188,7 @@ def test_the_first_window_fits_the_screen_with_its_frame(qapp, client, bench, th
     assert made.width() < available.width()
 
 
+@pytest.mark.full
 def test_tab_goes_through_the_page_as_it_is_seen(qtbot, window, answers):
     """Banners and late rows too, whenever they were made; from the sidebar to the foot and around."""
     window.go_to("settings")
@@ -171,6 +208,7 @@ def test_tab_goes_through_the_page_as_it_is_seen(qtbot, window, answers):
     assert not [widget for widget in seen if isinstance(widget, QScrollArea)]
 
 
+@pytest.mark.full
 def test_text_size_and_motion_are_chosen_in_settings_and_kept(qtbot, window, theme):
     page = window.page("settings")
     window.go_to("settings")
@@ -193,6 +231,7 @@ def test_text_size_and_motion_are_chosen_in_settings_and_kept(qtbot, window, the
         set_motion("system")
 
 
+@pytest.mark.full
 def test_a_run_outside_the_usual_folder_is_asked_for_too(qtbot, window, answers, tmp_path):
     answers.result("runs", runs=[])
     window.bench.set_run(str(tmp_path))
@@ -228,6 +267,7 @@ def test_an_engine_that_dies_is_said_and_comes_back(qtbot, window, answers):
     qtbot.waitUntil(lambda: window.sidebar._engine_note.text() == "")
 
 
+@pytest.mark.full
 def test_light_and_dark_reach_every_widget(qtbot, window, theme):
     settings = window.page("settings")
     window.go_to("data")  # has an edit

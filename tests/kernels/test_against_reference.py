@@ -3,7 +3,6 @@
 import os
 
 import pytest
-import torch
 
 from burnish_kernels.registry import ops
 
@@ -17,6 +16,7 @@ interpreted = pytest.mark.skipif(
 )
 
 
+@pytest.mark.quick_cases(128)
 @interpreted
 @pytest.mark.timeout(INTERPRETED_S)
 @pytest.mark.parametrize(("op", "case"), SMALL_CASES)
@@ -25,7 +25,6 @@ def test_interpreted_kernel_equals_reference(op, case):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize(("op", "case"), CASES)
 def test_compiled_kernel_equals_reference(op, case):
     assert op.compare(case, "cuda") <= case.tolerance

@@ -1,9 +1,10 @@
 """Kernels compiled for every generation of GPU, without one.
 
-All configurations that `compilations()` lists: each for every fourth of `registry.CAPABILITIES` by turns, the first of
-each kernel for all, and with `-m long` each for all. That is done in a process of its own, without TRITON_INTERPRET,
-because in the tests' own process `triton.jit` gives interpreted functions. It compiles one operation after the other:
-its start takes as long as many a compilation.
+The quick suite compiles the first configuration of each kernel for one of `registry.CAPABILITIES` by turns. The whole
+suite compiles all that `compilations()` lists, each for every fourth and the first of each kernel for all, and with
+`-m long` each for all. Triton keeps what it compiled in the user's cache, by a hash of the source. All is done in a
+process of its own, without TRITON_INTERPRET, because in the tests' own process `triton.jit` gives interpreted
+functions. It compiles one operation after the other: its start takes as long as many a compilation.
 """
 
 import importlib.util
@@ -40,20 +41,20 @@ COMPILES = """
 import json, sys
 from burnish_kernels.ahead import check_op
 for line in sys.stdin:
-    op, sample = json.loads(line)
-    print(json.dumps(list(check_op(op, sample=sample))), flush=True)
+    op, options = json.loads(line)
+    print(json.dumps(list(check_op(op, **options))), flush=True)
 """
 
 
 @pytest.fixture(scope="module")
 def compiled():
-    """Compile an operation's sample in the other process; returns one dictionary a compilation."""
+    """Compile some of an operation's configurations in the other process; returns one dictionary a compilation."""
     environ = {**environment(), "OMP_NUM_THREADS": "1"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", COMPILES], env=environ, text=True, **pipes) as process:
 
-        def ask(op, sample):
-            process.stdin.write(json.dumps([op, sample]) + "\n")
+        def ask(op, **options):
+            process.stdin.write(json.dumps([op, options]) + "\n")
             process.stdin.flush()
             return json.loads(process.stdout.readline())
 
@@ -72,26 +73,41 @@ def complaint(line):
     return ""
 
 
-@pytest.mark.parametrize("sample", [pytest.param(4, id="a quarter"), pytest.param(1, id="all", marks=pytest.mark.long)])
-@pytest.mark.parametrize("op", OPS)
-def test_every_configuration_compiles_and_fits(compiled, op, sample):
-    lines = compiled(op, sample)
-    expected = set(FEWER_CAPABILITIES.get(op, CAPABILITIES))
-    assert {line["capability"] for line in lines} == expected, f"{op} has no kernel for some generation"
+def require_fitting(op, lines):
     wrong = [f"{line['name']}, sm_{line['capability']}: {found}" for line in lines if (found := complaint(line))]
     seconds = sum(line.get("seconds", 0.0) for line in lines)
     print(f"{op}: {len(lines)} compilations, {seconds:.0f} s of work, {seconds / len(lines):.2f} s each")
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.quick_cases(16)
+@pytest.mark.parametrize("op", OPS)
+def test_every_kernel_compiles_and_fits(compiled, op):
+    require_fitting(op, compiled(op, firsts=True))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "sample",
+    [pytest.param(4, id="a quarter"), pytest.param(1, id="all", marks=pytest.mark.long)],
+)
+@pytest.mark.parametrize("op", OPS)
+def test_every_configuration_compiles_and_fits(compiled, op, sample):
+    lines = compiled(op, sample=sample)
+    expected = set(FEWER_CAPABILITIES.get(op, CAPABILITIES))
+    assert {line["capability"] for line in lines} == expected, f"{op} has no kernel for some generation"
+    require_fitting(op, lines)
+
+
 def test_norms_that_write_codes_add_up_rows_in_the_same_order(compiled):
     """In another layout the sums differ, and what has to pass from one to another takes shared memory."""
-    shared = {line["name"]: line["shared_bytes"] for line in compiled("rms_norm", 4)}
+    shared = {line["name"]: line["shared_bytes"] for line in compiled("rms_norm", sample=4)}
     coded = [name for name in shared if "-codes-" in name]
     assert coded
     assert {name: shared[name] for name in coded} == {name: shared[name.partition("-codes-")[0]] for name in coded}
 
 
+@pytest.mark.full
 def test_an_interpreted_function_is_refused_with_the_reason():
     with pytest.raises(ValueError, match="TRITON_INTERPRET"):
         check(Compilation("plain", lambda: None, {}, {}), 80)
@@ -215,6 +231,17 @@ def test_the_first_configuration_of_each_kernel_is_compiled_for_all(monkeypatch)
     monkeypatch.setattr(ahead, "check", lambda *_: ahead.Compiled(0, None, None, 0.0))
     found = Counter(line["name"] for line in ahead.check_op("toy", sample=3))
     assert found == {"a0": len(CAPABILITIES), "a1": 2, "b0": len(CAPABILITIES), "b1": 2}
+
+
+def test_of_the_first_configurations_each_kernel_takes_another_card(monkeypatch):
+    kernels = [Compilation(name, name[0], {}, {}) for name in ("a0", "a1", "b0", "b1", "c0")]
+    monkeypatch.setattr(
+        "burnish_kernels.registry.ops", lambda: {"gather": SimpleNamespace(compilations=lambda: kernels)}
+    )
+    monkeypatch.setattr(ahead, "check", lambda *_: ahead.Compiled(0, None, None, 0.0))
+    found = [(line["name"], line["capability"]) for line in ahead.check_op("gather", firsts=True)]
+    assert [name for name, _ in found] == ["a0", "b0", "c0"]
+    assert len({capability for _, capability in found}) == 3
 
 
 @pytest.mark.parametrize("step", ["0", "-2"])

@@ -63,6 +63,7 @@ def test_module_names_collide_with_nothing() -> None:
     assert names.isdisjoint(installed)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.name == "nt", reason="shell launcher")
 def test_launcher_passes_arguments_and_exit_code_on(tmp_path: Path) -> None:
     folder = tmp_path / "bür nish" / "packaging"

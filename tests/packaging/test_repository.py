@@ -56,10 +56,12 @@ def _lines_with(pattern: str) -> list[str]:
     return found
 
 
+@pytest.mark.full
 def test_no_registry_is_named() -> None:
     assert _lines_with(r"\b(" + "|".join(re.escape(host) for host in HOSTS) + r")\b") == []
 
 
+@pytest.mark.full
 def test_no_path_of_this_machine_is_named() -> None:
     places = [
         path for path in {str(ROOT), str(Path.home())} if path.count("/") + path.count("\\") > 0 and len(path) > 1

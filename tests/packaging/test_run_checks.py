@@ -2,6 +2,7 @@
 
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,10 @@ def test_linters_come_first_and_every_test_runs_once(runs: Runs, tmp_path: Path)
     assert {env["PYTHONDONTWRITEBYTECODE"] for env in runs.envs} == {""}, "what was compiled once is kept"
 
 
+@pytest.mark.parametrize("every", [False, True])
 @pytest.mark.parametrize("cores", [1, 2, 16])
-def test_the_parts_leave_nothing_out(cores: int) -> None:
-    parts = run_checks.test_parts(cores)
+def test_the_parts_leave_nothing_out(cores: int, every: bool) -> None:
+    parts = run_checks.test_parts(cores, every=every)
     rest, measured, app, kernels = (
         check.arguments[list(check.arguments).index("--durations=20") + 1 :] for check in parts
     )
@@ -65,7 +67,7 @@ def test_the_parts_leave_nothing_out(cores: int) -> None:
     assert sorted(rest) == sorted(f"--ignore={path}" for path in [*app, *kernels])
     assert ["TRITON_INTERPRET" in check.env for check in parts] == [False, False, False, True]
     assert all(1 <= int(check.env["OMP_NUM_THREADS"]) <= cores for check in parts)
-    usual = "not gpu and not long"
+    usual = "not gpu and not long" if every else "not gpu and not long and not full"
     assert all(list(check.arguments[:2]) == ["pytest", "-m"] for check in parts)
     marks = [check.arguments[2] for check in parts]
     assert marks == [usual, f"{usual} and measured", f"{usual} and not measured", usual]
@@ -78,6 +80,16 @@ def test_a_failing_linter_ends_it_and_a_failing_test_does_not(
     runs.failing = failing
     assert run_checks.run_checks(tmp_path, "python", {}, []) == 4
     assert len(runs.commands) == commands
+
+
+def test_all_tests_run_where_that_is_asked_for(runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    marks = []
+    for arguments in ([], ["--all"]):
+        runs.commands.clear()
+        assert run_checks.run_checks(tmp_path, "python", {}, arguments) == 0
+        marks.append({command[2] for command in runs.commands if command[0] == "pytest"})
+        assert "by the clock" in capsys.readouterr().out, "what the checks took is said"
+    assert [any("not full" in mark for mark in each) for each in marks] == [True, False]
 
 
 def test_arguments_go_to_pytest_alone(runs: Runs, tmp_path: Path) -> None:
@@ -116,3 +128,15 @@ def test_an_interrupt_ends_what_runs(
     with pytest.raises(KeyboardInterrupt):
         run_side_by_side(lanes, tmp_path, sys.executable, {})
     assert "end" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_tests_of_gpus_are_skipped_where_there_is_none(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    settings = next(one for one in request.config.pluginmanager.get_plugins() if hasattr(one, "has_cuda"))
+    monkeypatch.setattr(settings, "has_cuda", lambda: there)
+    settings.pytest_runtest_setup(request.node)  # this test needs no GPU
+    request.node.add_marker("gpu")
+    with nullcontext() if there else pytest.raises(pytest.skip.Exception):
+        settings.pytest_runtest_setup(request.node)

@@ -107,6 +107,7 @@ def _run(root: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[
     return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, encoding="utf-8", check=False)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_set_up_run_and_start_again(tmp_path: Path) -> None:
     root = _checkout(tmp_path / "bür nish")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from PySide6.QtCore import QObject, Signal
 
 from burnish_app.engine.engine_client import EngineClient
-from burnish_app.state.workbench import DatasetInputs, Workbench
+from burnish_app.state.saved.dataset_inputs import DatasetInputs
+from burnish_app.state.workbench import Workbench
 from burnish_engine.contract.serve.data_requests import InspectRequest
 from burnish_engine.contract.serve.messages import Failure, Progress, Result
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from PySide6.QtCore import QObject, Signal
 
 from burnish_app.engine.threads import start_thread
+from burnish_engine.contract.files import is_file
 from burnish_engine.contract.paths import RunPaths
 
 _POINTS = 60
@@ -50,7 +51,7 @@ class LossOutlines(QObject):
                 if size != self._known.get(folder, (-1, ()))[0]:
                     self._known[folder] = size, loss_outline(events)
                     news = True
-            except OSError:
+            except (OSError, ValueError):
                 continue  # not there yet, or gone
         try:
             if news:
@@ -69,6 +70,8 @@ def loss_outline(events: Path) -> tuple[float, ...]:
         OSError: The file cannot be read.
     """
     size = events.stat().st_size
+    if not is_file(events):  # a pipe would never end
+        return ()
     with events.open("rb") as file:
         if size <= _WHOLE_BYTES:
             losses = [loss for line in file if (loss := _loss_of(line)) is not None]

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from burnish_app.engine.free_memory import return_free_memory
 from burnish_app.engine.threads import start_thread
-from burnish_engine.contract.files import read_with_retry
+from burnish_engine.contract.files import is_folder, read_with_retry
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.events import parse_event
 from burnish_engine.contract.run.fold import RunState, fold
@@ -85,7 +85,7 @@ class RunFollower(QObject):
         last_summary: RunStateFile | None = None
         try:
             while not stop.is_set():
-                if not paths.root.is_dir():
+                if not is_folder(paths.root):
                     self.gone.emit(folder)
                     return
                 pieces = _read_all(reader, stop)

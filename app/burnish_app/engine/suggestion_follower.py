@@ -79,6 +79,7 @@ class SuggestionFollower(QObject):
             on_progress=lambda progress: self.progressed.emit(progress.what, progress.done, progress.total),
             on_canceled=lambda: self._end(name),
         )
+        bench.set_choosing(is_choosing=True)
 
     def cancel(self) -> None:
         """Take the question back."""
@@ -102,6 +103,7 @@ class SuggestionFollower(QObject):
     def _end(self, name: str) -> None:
         if name == self._request:
             self._request = ""
+            self._bench.set_choosing(is_choosing=False)
             self.ended.emit()
 
     def _wanted(self) -> tuple[object, ...]:

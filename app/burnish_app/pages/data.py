@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -197,7 +198,7 @@ class DataPage(Page):
         if path.startswith(HUB_PREFIX) or drop.page == "data":
             self.files.path.clear()
             self.take_drop([path])
-        elif not Path(path).exists():
+        elif not os.path.exists(path):  # noqa: PTH110  Path.exists raises errors of the system
             self.banner("error", tr("There is no file {path}.").format(path=path), tr("Check the path, or use Browse."))
         else:
             self.banner(

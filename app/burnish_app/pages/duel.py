@@ -118,6 +118,8 @@ class DuelPage(Page):
     def _bench_changed(self, name: str) -> None:
         if name == "recipe":
             self.planning.show_draft()
+        elif name == "choosing":
+            self.planning.follow_choosing()
         elif name == "duelists" and self.isVisible():
             self._take_duelists()
 

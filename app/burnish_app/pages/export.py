@@ -62,6 +62,7 @@ class ExportPage(Page):
         self._model: ModelFacts | None = None
         self._model_path = ""
         self._job: ExportJob | None = None
+        self._knows_job = False  # whether an export of this run goes on is known
         self._start_request = ""
         self._empty = NothingYet(
             EmptyState(
@@ -238,8 +239,10 @@ class ExportPage(Page):
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
         """Take over the export job of this run from the list of all runs."""
+        self._knows_job = True
         summary = next((run for run in runs if Path(run.folder) == Path(self.bench.run)), None)
         if summary is None:
+            self._show_state()
             return
         self._inspect_model(summary.model)
         job = summary.export
@@ -247,6 +250,7 @@ class ExportPage(Page):
         if job is not None and job.status == "running" and known is not None and known.started == job.started:
             return  # the follower knows more: this answer may be older than what it read
         self._take_job(job)
+        self._show_state()
 
     def _advanced(self, folder: str, job: ExportJob) -> None:
         if folder == self.bench.run and self._job is not None and self._job.status == "running":
@@ -312,7 +316,7 @@ class ExportPage(Page):
 
     def _bench_changed(self, name: str) -> None:
         if name == "run":
-            self._job = None
+            self._job, self._knows_job = None, False
             self._follower.follow("")
             self._model, self._model_path = None, ""
             self.client.cancel(self._forecast_request)
@@ -371,7 +375,7 @@ class ExportPage(Page):
         starting = self.client.is_open(self._start_request)
         running = self._job is not None and self._job.status == "running"
         if self.primary is not None:
-            ready = self._folder.trained and self.choices.is_complete
+            ready = self._folder.trained and self.choices.is_complete and self._knows_job
             self.primary.setEnabled(ready and not running and not starting)
             self.primary.setText(tr("Exporting ...") if running or starting else tr("Export"))
         self.set_state(*self._state_of())

@@ -18,7 +18,6 @@ from burnish_app.state.known_places import REACHED, known_places
 from burnish_app.state.objectives import OBJECTIVE
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import ReplacedDraft, Workbench
-from burnish_app.widgets.page.banner import BannerAction
 from burnish_app.widgets.page.page import Page
 from burnish_app.widgets.recipe.fit_card import FitCard
 from burnish_app.widgets.recipe.place_card import PlaceCard
@@ -27,7 +26,6 @@ from burnish_app.widgets.recipe.recipe_editor import RecipeEditor
 from burnish_app.widgets.recipe.recipe_files import RecipeFiles
 from burnish_app.widgets.recipe.run_preview import RunPreview
 from burnish_app.widgets.recipe.run_start import RunStart
-from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts.advice import RunPlan, Suggestion
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.machine import MachineFacts
@@ -63,7 +61,8 @@ class RecipePage(Page):
         self.suggestions.ended.connect(self._suggest_over)
         self.starting = RunStart(client, bench, self.there, self)
         self.starting.started.connect(self._started)
-        self.starting.failed.connect(self._start_failed)
+        self.starting.refused.connect(self._show_state)
+        self.starting.wanted_anyway.connect(lambda: self.start(anyway=True))
         self.plans = PlanFollower(client, bench, self.there, self)
         self.plans.planned.connect(self._planned)
         self.plans.failed.connect(self._plan_failed)
@@ -183,7 +182,7 @@ class RecipePage(Page):
             anyway: whether to start although the plan says that the run does not fit.
         """
         self.toml.read_pending()
-        if not self.starting.is_waiting and self.settings.recipe() is not None:
+        if self._readiness().can_start:
             self.clear_banner()
             self.starting.start(anyway=anyway)
             self._show_state()
@@ -191,6 +190,7 @@ class RecipePage(Page):
     def _suggest(self) -> None:
         self.settings.busy.set_progress(tr("Choosing a recipe for machine and data ..."))
         self.settings.busy.show()
+        self.starting.forget_refusal()
         self.suggestions.ask()
         self._show_state()
 
@@ -202,6 +202,7 @@ class RecipePage(Page):
         self.draft.suggest(suggestion)
         self.suggestions.keep()
         self.settings.changes.refresh()
+        self._show_state()  # nothing starts before it is seen
         QTimer.singleShot(0, self, self._show_suggested)  # in an event of its own, so that none takes long
 
     def _show_suggested(self) -> None:
@@ -280,6 +281,7 @@ class RecipePage(Page):
 
     def _bench_changed(self, name: str) -> None:
         if name == "recipe":
+            self.starting.forget_refusal()
             self.fit.show_stale()
             self.plans.drop()
             if self.isVisible():
@@ -301,6 +303,7 @@ class RecipePage(Page):
         self.settings.show_recipe(self.bench.recipe, self.draft.suggested_values(), reasons)
         self._show_case()
         self._show_presets()
+        self._show_state()
 
     def _planned(self, plan: RunPlan) -> None:
         self.bench.set_plan(plan)
@@ -357,25 +360,22 @@ class RecipePage(Page):
     def _place(self) -> str:
         return planned_place(self.there.where, self.there.offers)
 
-    def _start_failed(self, failure: Failure) -> None:
-        actions: list[BannerAction] = []
-        if failure.exit_code in (ExitCode.DOES_NOT_FIT, ExitCode.NO_SPACE):
-            actions = [(tr("Start anyway"), lambda: self.start(anyway=True))]
-        self.banner("error", failure.what, failure.remedy, actions)
-        self._show_state()
-
-    def _show_state(self) -> None:
-        bench, plan = self.bench, self.bench.plan
-        now = Readiness(
+    def _readiness(self) -> Readiness:
+        bench = self.bench
+        return Readiness(
             is_valid=self.settings.recipe() is not None,
             has_data=bool(bench.data_files),
             has_suggestion=bench.suggestion is not None,
             has_run=bool(bench.run),
             is_suggesting=self.suggestions.is_waiting,
+            is_shown=self.settings.shows(bench.recipe),
             is_starting=self.starting.is_waiting,
-            plan=plan,
+            plan=bench.plan,
             where=bench.recipe.devices.where,
         )
+
+    def _show_state(self) -> None:
+        bench, plan, now = self.bench, self.bench.plan, self._readiness()
         if self.primary is not None:
             self.primary.setEnabled(now.can_press)
             self.primary.setText(now.button_text)

@@ -21,6 +21,7 @@ from burnish_app.widgets.basic.text import body
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.page.page import Page
 from burnish_app.widgets.runs.recent_run import RecentRun, line_up
+from burnish_engine.contract.files import is_file
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.serve.replies import RunSummary
 
@@ -121,7 +122,7 @@ class StartPage(Page):
     def open_folder(self, path: str) -> None:
         """Open a run by its folder, or say what a run's folder holds."""
         paths = RunPaths(Path(path))
-        if paths.events.is_file() or paths.state.is_file():
+        if is_file(paths.events) or is_file(paths.state):
             self._open(path)
         else:
             self.banner(

@@ -21,6 +21,7 @@ from burnish_app.widgets.basic.to_come import CardsToCome, NothingYet
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.compare.comparison_view import ComparisonView
 from burnish_app.widgets.compare.overlay_charts import MOST_RUNS
+from burnish_app.widgets.page.banner import Banner
 from burnish_app.widgets.page.page import Page
 from burnish_app.widgets.sweep.plan_card import SweepPlanCard
 from burnish_app.widgets.sweep.planned_runs import PlannedRuns
@@ -58,6 +59,7 @@ class SweepPage(Page):
         self._plan_request = self._start_request = ""
         self._planned_for: object = None
         self._queued: object = None
+        self._refusal: Banner | None = None
         self._outlines = LossOutlines(self)
         self._timer = QTimer(self, singleShot=True, interval=_PLAN_AFTER_MS)
         self._timer.timeout.connect(self._ask_plan)
@@ -139,9 +141,7 @@ class SweepPage(Page):
             anyway: whether to queue runs although the plan says that they do not fit.
         """
         settings = self.settings.settings()
-        if settings is None or self._is_queued() or self.client.is_open(self._start_request):
-            return
-        if not self.bench.data_files:
+        if settings is None or not self._can_start():
             return
         self.clear_banner()
         recipe, asked = self.bench.recipe, (self.bench.recipe_toml, settings)
@@ -160,8 +160,8 @@ class SweepPage(Page):
     def _bench_changed(self, name: str) -> None:
         if name == "recipe":
             self.settings.show_recipe(self.bench.recipe)
-            if self.isVisible():
-                self._settings_changed()
+        if name in ("recipe", "choosing") and self.isVisible():
+            self._settings_changed()
 
     # The plan
 
@@ -171,14 +171,19 @@ class SweepPage(Page):
         for card in (self.settings, self.plan):
             card.setVisible(has_data)
         now = (self.bench.recipe_toml, self.settings.settings()) if has_data else None
-        if now is not None and now[1] is not None and now == self._planned_for and self._plan is not None:
+        choosing = self.bench.is_choosing
+        if now is not None and now[1] is not None and not choosing and self._is_planned():
             return
         self._plan = None
         self.client.cancel(self._plan_request)
         self._plan_request = ""
         if now != self._queued:
             self._queued = None
-        if now is None or now[1] is None:
+            self._forget_refusal()
+        if choosing and has_data:
+            self._timer.stop()
+            self.plan.show_wanting(tr("Choosing a recipe for machine and data ..."))
+        elif now is None or now[1] is None:
             self._timer.stop()
             keys = [one.key for one in self.settings.rows]
             twice = len(set(keys)) < len(keys)
@@ -229,8 +234,14 @@ class SweepPage(Page):
     def _start_failed(self, failure: Failure) -> None:
         fits = failure.exit_code != ExitCode.DOES_NOT_FIT
         actions = [] if fits else [(tr("Queue them anyway"), lambda: self.start(anyway=True))]
-        self.banner("error", failure.what, failure.remedy, actions)
+        self._refusal = self.banner("error", failure.what, failure.remedy, actions)
         self._offer()
+
+    def _forget_refusal(self) -> None:
+        """Close what was said of other runs that could not be queued: its button would queue these."""
+        if self._refusal is not None and self._refusal is self.shown_banner:
+            self.clear_banner()
+        self._refusal = None
 
     # The results
 
@@ -304,6 +315,16 @@ class SweepPage(Page):
                 owner=self,
             )
 
+    def _is_planned(self) -> bool:
+        """Whether the plan that is shown is of the draft and the settings as they are now."""
+        return self._plan is not None and self._planned_for == (self.bench.recipe_toml, self.settings.settings())
+
+    def _can_start(self) -> bool:
+        """Whether the runs that would be queued stand on the page, and are not queued already."""
+        starting = self.client.is_open(self._start_request)
+        possible = self._is_planned() and self._plan is not None and len(self._plan.runs) <= MAX_RUNS
+        return possible and not (starting or self._is_queued() or self.bench.is_choosing)
+
     def _is_queued(self) -> bool:
         """Whether the runs of these very settings were queued: they would only be made a second time."""
         return self._queued is not None and self._queued == (self.bench.recipe_toml, self.settings.settings())
@@ -331,8 +352,7 @@ class SweepPage(Page):
             runs = plural(len(plan.runs), "run") if plan is not None else ""
             self.primary.setVisible(bool(self.bench.data_files))
             queued = self._is_queued()
-            possible = plan is not None and len(plan.runs) <= MAX_RUNS
-            self.primary.setEnabled(possible and not starting and not queued)
+            self.primary.setEnabled(self._can_start())
             self.primary.setText(
                 tr("Starting ...")
                 if starting

@@ -29,7 +29,7 @@ from burnish_app.widgets.runs.run_stages import ChartsToCome
 from burnish_app.widgets.runs.run_verdict import RunVerdict
 from burnish_app.widgets.runs.task_card import TaskCard
 from burnish_app.wording.activity import run_title
-from burnish_app.wording.causes import CureAction, needed_first, run_failure
+from burnish_app.wording.causes import CureAction, needed_first, path_text, run_failure
 from burnish_app.wording.guard_text import EarlyStoppingSettings, read_early_stopping
 from burnish_app.wording.numbers import first_sentence
 from burnish_app.wording.run_text import (
@@ -220,8 +220,11 @@ class TrainPage(Page):
 
     def _gone(self, folder: str) -> None:
         if folder == self.bench.run:
-            self.bench.set_run("")
-            self.banner("info", tr("That run was deleted."))
+            reason = self.bench.lose_run()
+            what = tr("The run {path} cannot be opened any more: {reason}.").format(
+                path=path_text(folder), reason=reason
+            )
+            self.banner("warning", what, tr("If it is on a drive, connect it, then open the run again in Runs."))
 
     def _show_summary(self, summary: RunSummary) -> None:
         before, self._summary = self._summary, summary

@@ -10,18 +10,20 @@ from PySide6.QtWidgets import QCheckBox
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
 from burnish_app.state.answerers import Answerer, answerers
-from burnish_app.state.questions import Question, held_out_questions
+from burnish_app.state.questions import Question, WrittenTexts, held_out_questions
 from burnish_app.state.run_folder import RunFolder, read_run_folder
 from burnish_app.state.workbench import Workbench
-from burnish_app.widgets.basic.buttons import quiet, row
+from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.pill import Segmented
 from burnish_app.widgets.basic.text import body
 from burnish_app.widgets.page.page import Page
 from burnish_app.widgets.try_out.answering import Answering
-from burnish_app.widgets.try_out.chat_pane import ChatPane, PromptBox
+from burnish_app.widgets.try_out.chat_pane import ChatPane
+from burnish_app.widgets.try_out.kept_conversations import KeptConversations
 from burnish_app.widgets.try_out.pane_grid import PaneGrid
 from burnish_app.widgets.try_out.questions_bar import QuestionsBar
 from burnish_app.widgets.try_out.sampling_card import SamplingCard
+from burnish_app.widgets.try_out.text_boxes import PromptBox
 from burnish_app.widgets.try_out.vote_bar import VoteBar
 from burnish_app.wording.activity import Activity
 from burnish_engine.contract.serve.messages import Result
@@ -54,28 +56,34 @@ class TryOutPage(Page):
         self.prompt, self.sampling, self.vote = PromptBox(), SamplingCard(), VoteBar()
         self.questions = QuestionsBar()
         self.questions.chosen.connect(self._show_question)
-        self.questions.save_wanted.connect(lambda: self.questions.keep(self.prompt.toPlainText()))
+        self.questions.save_wanted.connect(self._save_prompt)
+        self._question: Question | None = None  # whose text the message box shows
+        self._written, self._is_written = WrittenTexts(), False  # the latter: whether the person wrote what was asked
+        self._kept, self._talked_to = KeptConversations(self.grid.panes), (bench.run, bench.model_path)
         self.vote.voted.connect(self._vote)
         self.count = Segmented(tr("How many answer"), [(str(n), str(n)) for n in (1, 2, 3)])
         self.count.choose("2")
         self.count.chosen.connect(self._show_count)
         self.blind = QCheckBox(tr("Blind"))
-        self.blind.setToolTip(tr("Hides and shuffles who answers until you have voted for the best reply."))
-        self.blind.toggled.connect(self._begin_anew)
-        self._sampling_button = quiet("", self._toggle_sampling)
-        self._sampling_button.setToolTip(tr("How they answer: system prompt, temperature, seed and longest reply."))
+        self.blind.setToolTip(
+            tr(
+                "Hides and shuffles who answers the next message until you have voted for the best reply. Each vote is "
+                "a conversation of its own."
+            )
+        )
         self.prompt.textChanged.connect(self._offer)
         number = body(tr("Models"), "muted")
         number.setWordWrap(False)
-        for widget in (row(number, self.count), self.blind, self._sampling_button):
+        for widget in (row(number, self.count), self.blind, self.sampling.fold):
             self.questions.add_tool(widget)
         self.column.addWidget(self.questions)
         self.column.addWidget(self.sampling)
         self.column.addWidget(self.grid, 1)
         self.column.addWidget(self.vote)
         self.dock(self.prompt)
-        self._name_sampling()
         self.add_secondary(tr("New conversation"), self._begin_anew, "add")
+        self.former = self.add_secondary(tr("Former conversation"), self._bring_back, "undo")
+        self.former.setToolTip(tr("Brings back what stood here before; what stands here now is kept in its place."))
         self.unload = self.add_secondary(tr("Unload models"), self._free, "unload")
         self.unload.setToolTip(tr("Frees the memory that the models take. They are loaded again when you ask."))
         self.unload.setEnabled(False)
@@ -118,23 +126,24 @@ class TryOutPage(Page):
         if not able:
             self.banner("info", tr("None of these can answer yet."), tr("Let one be the model before training."))
             return
-        question = self.questions.question
+        question = self._question
         if question is not None and question.text.strip() == text:
             self._clear()
             self._ask(able, question.messages, text)
+            self._is_written = False
             return
         self.prompt.clear()
         if question is not None:
             self.questions.own_words()
-            self.grid.show_wanted("")
-        if self._is_blind():
+            self._show_question(None)
+        if self._is_blind() or self.answering.secret:
             self._clear()
         self._ask(able, [ChatMessage(role="user", content=text)], text)
 
     def _ask(self, panes: Sequence[ChatPane], messages: Sequence[ChatMessage], text: str) -> None:
         """Ask the models of panes; in a blind vote each pane gets the model of any of them."""
         order = [pane.answerer for pane in panes]
-        self.answering.secret, self._asked = self._is_blind(), text
+        self.answering.secret, self._asked, self._is_written = self._is_blind(), text, True
         if self.answering.secret:
             random.shuffle(order)
             for pane, letter in zip(panes, "ABC", strict=False):
@@ -237,18 +246,26 @@ class TryOutPage(Page):
         self.refresh_runs.emit()
 
     def _show_question(self, question: Question | None) -> None:
+        """Show a question, or the person's own words; what was written before comes back with its place."""
+        self._written.leave(self._question, self.prompt.toPlainText())
+        self._question = question
         self.grid.show_wanted(question.wanted if question is not None else "")
-        if question is not None:
-            self.prompt.setPlainText(question.text)
+        self.prompt.setPlainText(self._written.text_of(question))
+
+    def _save_prompt(self) -> None:
+        changed = self._question
+        self.questions.keep(self.prompt.toPlainText())
+        if changed is not None:
+            self._written.forget(changed)  # it is a prompt of its own now
 
     def _show_count(self, count: str) -> None:
+        if self.answering.secret:  # the vote was about the models as they were
+            self._begin_anew()
         if count == "3" and self.middle.isHidden():
             self.middle.choose_other([self.left.answerer, self.right.answerer])
         self.middle.setVisible(count == "3")
         self.right.setVisible(count != "1")
         self.grid.arrange()
-        if self.answering.secret:  # the vote was about the models as they were
-            self._begin_anew()
         self._show_blind()
 
     def _show_blind(self) -> None:
@@ -258,26 +275,35 @@ class TryOutPage(Page):
         if not self.answering.secret:
             self.blind.setEnabled(bool(self.bench.run) and different)
 
-    def _toggle_sampling(self) -> None:
-        self.sampling.setVisible(self.sampling.isHidden())
-        self._name_sampling()
-
-    def _name_sampling(self) -> None:
-        folded = self.sampling.isHidden()
-        text = tr("Sampling")
-        self._sampling_button.setText(f"{'▸' if folded else '▾'}  {text}")
-        self._sampling_button.setAccessibleName(f"{text}, {tr('folded') if folded else tr('open')}")
-
     def _begin_anew(self) -> None:
         self._clear()
         self._show_state()
 
+    def _bring_back(self) -> None:
+        self._end_replies()
+        self._kept.bring_back(self._talked_to)
+        self._is_written = True
+        self._leave_vote()
+        self._show_state()
+
     def _clear(self) -> None:
-        self.answering.give_up()
-        self.answering.secret = False
-        self.vote.hide()
+        """Make room for a new conversation; the one before can be brought back."""
+        self._end_replies()
+        if self._is_written:  # a row that was asked as it is can be asked again
+            self._kept.keep(self._talked_to)
         for pane in self.grid.panes:
             pane.clear()
+        self._leave_vote()
+
+    def _end_replies(self) -> None:
+        """End the replies that are being streamed, of which what came stays, and a vote that waits."""
+        self.answering.give_up()
+        if self.answering.secret:
+            self._reveal()
+
+    def _leave_vote(self) -> None:
+        self.vote.hide()
+        for pane in self.grid.panes:
             pane.forget_letter()
         self._show_blind()
 
@@ -298,6 +324,7 @@ class TryOutPage(Page):
             self.client.cancel(self._rows_request)
             self._rows_request = ""
             self._begin_anew()
+            self._talked_to = self.bench.run, self.bench.model_path
             self._show_run()
 
     def _rows_found(self, run: str, conversations: Sequence[Sequence[ChatMessage]]) -> None:
@@ -361,6 +388,7 @@ class TryOutPage(Page):
             self.primary.setText(tr("Stop") if busy else tr("Send"))
             self.primary.set_icon("stop" if busy else "send")
         self._offer()
+        self.former.setVisible(self._kept.has_any(self._talked_to))
         self.set_status("busy" if busy else "ready" if self._folder.trained else "empty")
         if busy:
             self.set_foot_note("")

@@ -26,7 +26,8 @@ class Readiness:
         has_data: whether there is data to learn from.
         has_suggestion: whether a recipe was suggested.
         has_run: whether a run was started before.
-        is_suggesting: whether a suggestion is awaited.
+        is_suggesting: whether a suggestion is awaited, which may change the recipe.
+        is_shown: whether the page shows the recipe that would be started.
         is_starting: whether a run is being started.
         plan: plan of the recipe; None: it is not planned yet.
         where: place that the recipe trains at.
@@ -37,14 +38,21 @@ class Readiness:
     has_suggestion: bool
     has_run: bool
     is_suggesting: bool
+    is_shown: bool
     is_starting: bool
     plan: RunPlan | None
     where: str
 
     @property
+    def can_start(self) -> bool:
+        """Whether a run can be started: what it would train with is settled, and stands on the page."""
+        is_settled = self.is_shown and not self.is_suggesting and not self.is_starting
+        return self.is_valid and self.has_data and is_settled
+
+    @property
     def can_press(self) -> bool:
         """Whether the button does something: it starts the run, or leads to the data where there is none."""
-        return (self.is_valid or not self.has_data) and not self.is_starting
+        return self.can_start or not (self.has_data or self.is_starting)
 
     @property
     def button_text(self) -> str:
@@ -55,6 +63,8 @@ class Readiness:
             return tr("Add data first")
         if not self.is_valid:
             return tr("Mend the value in red")
+        if self.is_suggesting:
+            return tr("Choosing a recipe ...")
         if self.where == HERE:
             return tr("Start training")
         return tr("Start on {place}").format(place=place_text(self.where))

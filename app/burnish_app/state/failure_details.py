@@ -10,6 +10,7 @@ from pathlib import Path
 
 from burnish_app.look.language import tr
 from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, ExitCode
+from burnish_engine.contract.files import is_file
 from burnish_engine.contract.version import burnish_version
 
 _LOG_LINES, _LOG_BYTES = 30, 20_000
@@ -95,6 +96,8 @@ def cleaned(text: str, home: Path | None = None) -> str:
 
 def last_lines(log: Path) -> str:
     """Return the last lines of a log; empty where it cannot be read."""
+    if not is_file(log):  # a pipe would never end
+        return ""
     try:
         with log.open("rb") as file:
             file.seek(0, 2)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from burnish_app.state.preferences import studio_dir
+from burnish_app.state.saved.saved_work import put_aside
 from burnish_engine.contract.errors import BurnishError
-from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.files import read_with_retry, write_atomic
 from burnish_engine.contract.serve.model_requests import ChatMessage
 
 _MOST_SAVED, _LONGEST = 200, 20_000
@@ -28,6 +29,9 @@ class Question:
     messages: tuple[ChatMessage, ...]
     wanted: str = ""
 
+    def __hash__(self) -> int:
+        return hash((self.text, self.wanted))
+
     @property
     def text(self) -> str:
         """The last turn, which is asked."""
@@ -43,6 +47,40 @@ def held_out_questions(conversations: Sequence[Sequence[ChatMessage]]) -> list[Q
     return found
 
 
+class WrittenTexts:
+    """The texts that the person wrote into the message box: their own words, and changed questions.
+
+    Whatever the box shows next, both come back with the question that they belong to.
+    """
+
+    def __init__(self) -> None:
+        self._texts: dict[Question | None, str] = {}
+
+    def leave(self, question: Question | None, text: str) -> None:
+        """Keep what stands in the box, because something else is to be shown there.
+
+        Args:
+            question: question that was shown; None: the person's own words.
+            text: text of the box.
+        """
+        if text.strip() and (question is None or text.strip() != question.text.strip()):
+            self._texts[question] = text
+        else:
+            self.forget(question)
+
+    def text_of(self, question: Question | None) -> str:
+        """Return what the box shall show.
+
+        Args:
+            question: question to be shown; None: the person's own words.
+        """
+        return self._texts.get(question, "" if question is None else question.text)
+
+    def forget(self, question: Question | None) -> None:
+        """Forget what was written, because it was sent or saved."""
+        self._texts.pop(question, None)
+
+
 class SavedPrompts:
     """The prompts that the person saved, newest first, in a file of the studio.
 
@@ -54,12 +92,17 @@ class SavedPrompts:
         self._file = file or studio_dir() / "prompts.json"
 
     def read(self) -> list[str]:
-        """Read the prompts; a damaged file holds none."""
+        """Read the prompts; a damaged file holds none, and is put aside."""
         try:
-            found = json.loads(self._file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            found = json.loads(read_with_retry(self._file))
+        except FileNotFoundError:
             return []
-        texts = [one for one in found if isinstance(one, str) and one.strip()] if isinstance(found, list) else []
+        except (OSError, ValueError, RecursionError):
+            found = None
+        if not isinstance(found, list):
+            put_aside(self._file)
+            return []
+        texts = [one for one in found if isinstance(one, str) and one.strip()]
         return texts[:_MOST_SAVED]
 
     def add(self, text: str) -> None:

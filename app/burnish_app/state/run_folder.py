@@ -9,7 +9,7 @@ from typing import Any
 
 from burnish_engine.contract.facts.exports import ExportChoice
 from burnish_engine.contract.facts.remote_job import RemoteJob
-from burnish_engine.contract.files import read_with_retry
+from burnish_engine.contract.files import is_file, is_folder, read_with_retry
 from burnish_engine.contract.paths import ADAPTER_GGUF, RunPaths
 from burnish_engine.contract.run.card import RunCard
 from burnish_engine.contract.run.state import RunStateFile
@@ -57,30 +57,38 @@ def read_run_folder(folder: str) -> RunFolder:
     if not folder:
         return RunFolder()
     paths = RunPaths(Path(folder))
-    files = sorted(path.name for path in paths.export.glob("*.gguf"))
+    files = _names(paths.export, "*.gguf")
     where, there = _held_elsewhere(paths)
     return RunFolder(
         name=paths.root.name,
         title=run_name(folder),
         trained=any(
-            file.is_file() for file in (paths.adapter / "adapter_model.safetensors", paths.model / "model.safetensors")
+            is_file(file) for file in (paths.adapter / "adapter_model.safetensors", paths.model / "model.safetensors")
         ),
-        starts_from_adapter=(paths.start / "adapter_model.safetensors").is_file(),
-        full_fine_tuning=paths.model.is_dir(),
+        starts_from_adapter=is_file(paths.start / "adapter_model.safetensors"),
+        full_fine_tuning=is_folder(paths.model),
         exported=tuple(name for name in files if not name.endswith(ADAPTER_GGUF)),
         adapters=tuple(name for name in files if name.endswith(ADAPTER_GGUF)),
-        ollama=tuple(sorted(path.parent.name for path in paths.export.glob("ollama-*/Modelfile"))),
-        lm_studio=(paths.export / "lmstudio").is_dir(),
+        ollama=tuple(name for name in _names(paths.export, "ollama-*") if is_file(paths.export / name / "Modelfile")),
+        lm_studio=is_folder(paths.export / "lmstudio"),
         exports=_exports(paths),
         where=where,
         there=there,
     )
 
 
+def _names(folder: Path, pattern: str) -> list[str]:
+    """Return the names of a folder that match, sorted; none where it cannot be read."""
+    try:
+        return sorted(path.name for path in folder.glob(pattern))
+    except (OSError, ValueError):
+        return []
+
+
 def _held_elsewhere(paths: RunPaths) -> tuple[str, str]:
     """Return another machine and the run's folder on it; a run that finished leaves nothing there."""
     try:
-        job = RemoteJob.model_validate_json(paths.remote.read_bytes())
+        job = RemoteJob.model_validate_json(read_with_retry(paths.remote))
         state = RunStateFile.model_validate_json(read_with_retry(paths.state))
     except (OSError, ValueError):  # it never was elsewhere
         return "", ""
@@ -91,7 +99,7 @@ def _held_elsewhere(paths: RunPaths) -> tuple[str, str]:
 
 def _exports(paths: RunPaths) -> tuple[ExportChoice, ...]:
     try:
-        return tuple(RunCard.model_validate_json(paths.card.read_bytes()).exports)
+        return tuple(RunCard.model_validate_json(read_with_retry(paths.card)).exports)
     except (OSError, ValueError):  # none yet, damaged, or of another version
         return ()
 
@@ -118,6 +126,6 @@ def frozen_section(folder: str, name: str) -> dict[str, Any]:
 
 def _recipe(folder: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(RunPaths(Path(folder)).recipe.read_text(encoding="utf-8"))
+        return tomllib.loads(read_with_retry(RunPaths(Path(folder)).recipe))
     except (OSError, ValueError):
         return {}

@@ -11,34 +11,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from burnish_app.state.objectives import with_objective
 from burnish_app.state.preferences import studio_dir
+from burnish_app.state.saved.dataset_inputs import DatasetInputs, dataset_choices, dataset_inputs
+from burnish_app.state.saved.saved_work import LastWork, SavedWork
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.advice import ModelFacts, RunPlan, Suggestion
 from burnish_engine.contract.facts.facts import DatasetFacts
-from burnish_engine.contract.files import make_private, read_with_retry, write_atomic
+from burnish_engine.contract.files import make_private, write_atomic
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_export import TargetSection
-from burnish_engine.contract.recipe.recipe_file import dump_recipe, parse_recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.recipe.recipe_preference import Objective, PreferenceSection
 
 _SAVE_AFTER_MS = 400
 _LOG = logging.getLogger(__name__)
-
-
-class _Saved(BaseModel):
-    model_config = ConfigDict(extra="ignore", protected_namespaces=(), ser_json_inf_nan="strings")
-
-    v: int = 1
-    recipe: str = ""
-    model: ModelFacts | None = None
-    dataset: DatasetFacts | None = None
-    stamps: tuple[tuple[int, int], ...] = ()
-    suggestion: Suggestion | None = None
-    run: str = ""
 
 
 class ReplacedDraft(NamedTuple):
@@ -53,32 +42,6 @@ class ReplacedDraft(NamedTuple):
     former: Recipe
 
 
-class DatasetInputs(NamedTuple):
-    """The inputs of a dataset inspection.
-
-    Attributes:
-        recipe: model and data sections of the recipe.
-        stamps: size (bytes) and modification time (ns) of each file.
-    """
-
-    recipe: tuple[object, ...]
-    stamps: tuple[tuple[int, int], ...]
-
-
-def _stamp(name: str) -> tuple[int, int]:
-    """Return the size (bytes) and modification time (ns) of a file or folder; zeros if it does not exist."""
-    try:
-        status = Path(name).stat()
-    except (OSError, ValueError):
-        return 0, 0
-    return status.st_size, status.st_mtime_ns
-
-
-def _dataset_choices(recipe: Recipe) -> tuple[object, ...]:
-    """Return the choices that the facts about the data depend on."""
-    return recipe.model, recipe.data, recipe.preference
-
-
 class Workbench(QObject):
     """Holds and saves what the person works on, and emits every change.
 
@@ -88,8 +51,9 @@ class Workbench(QObject):
 
     Attributes:
         changed: signal with the name of the property that changed: model_path, model, data_files, validation_files,
-            dataset, target, recipe, suggestion, plan, run, replaced, compared or duelists. "recipe" comes with every
-            change of a choice.
+            dataset, target, recipe, suggestion, plan, run, replaced, compared, duelists or choosing. "recipe" comes
+            with every change of a choice.
+        last: what was worked on last, and what of it cannot be opened.
     """
 
     changed = Signal(str)
@@ -97,19 +61,19 @@ class Workbench(QObject):
     def __init__(self, file: Path | None = None, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._file = file or studio_dir() / "workbench.json"
-        self._recipe = Recipe()
-        self._model: ModelFacts | None = None
-        self._dataset: DatasetFacts | None = None
-        self._suggestion: Suggestion | None = None
-        self._dataset_from: DatasetInputs | None = None
+        self.last = LastWork(self._file)
+        saved, self._recipe = self.last.saved, self.last.recipe
+        self._model, self._dataset, self._suggestion = saved.model, saved.dataset, saved.suggestion
+        choices = dataset_choices(self._recipe)
+        self._dataset_from = DatasetInputs(choices, saved.stamps) if saved.stamps else None
         self._plan: RunPlan | None = None
-        self._run = ""
+        self._run = self.last.opened_run
         self._replaced: ReplacedDraft | None = None
+        self._is_choosing = False
         self._compared: tuple[str, ...] = ()
         self._duelists: tuple[str, ...] = ()
         self._timer = QTimer(self, singleShot=True, interval=_SAVE_AFTER_MS)
         self._timer.timeout.connect(self.save)
-        self._restore()
 
     @property
     def recipe(self) -> Recipe:
@@ -172,6 +136,11 @@ class Workbench(QObject):
         return self._replaced
 
     @property
+    def is_choosing(self) -> bool:
+        """Whether a recipe is being chosen for what is here, so that this one may be another in a moment."""
+        return self._is_choosing
+
+    @property
     def compared(self) -> tuple[str, ...]:
         """The folders of the runs that the page Compare shows."""
         return self._compared
@@ -224,7 +193,7 @@ class Workbench(QObject):
         if before.target != recipe.target:
             self._suggestion = None
             names += ["target", "suggestion"]
-        if _dataset_choices(before) != _dataset_choices(recipe):
+        if dataset_choices(before) != dataset_choices(recipe):
             self._dataset = None
             names.append("dataset")
         if before != recipe:
@@ -326,9 +295,7 @@ class Workbench(QObject):
 
     def dataset_inputs(self) -> DatasetInputs:
         """Return the inputs that a dataset inspection would have now."""
-        recipe = self._recipe
-        names = [*recipe.data.files, *recipe.data.validation_files, recipe.data.template]
-        return DatasetInputs(_dataset_choices(recipe), tuple(_stamp(name) for name in names))
+        return dataset_inputs(self._recipe, self.last.unopened)
 
     @property
     def data_was_replaced(self) -> bool:
@@ -339,6 +306,12 @@ class Workbench(QObject):
         """Keep the engine's suggestion."""
         self._suggestion = suggestion
         self._notify("suggestion")
+
+    def set_choosing(self, *, is_choosing: bool) -> None:
+        """Note whether a recipe is being chosen."""
+        if is_choosing != self._is_choosing:
+            self._is_choosing = is_choosing
+            self.changed.emit("choosing")
 
     def set_plan(self, plan: RunPlan | None) -> None:
         """Keep the predicted memory and time of the recipe."""
@@ -355,41 +328,42 @@ class Workbench(QObject):
             self._run = folder
             self._notify("run")
 
+    def lose_run(self) -> str:
+        """Show the chosen run no more, which cannot be opened; it stays chosen on disk. Return the reason."""
+        reason = self.last.lose(self._run)
+        self.set_run("")
+        return reason
+
+    def look_again(self) -> None:
+        """Look once more at what could not be opened. A run that can be opened now is shown, unless another one is."""
+        run = self.last.look_again(self._recipe)
+        if run and not self._run:
+            self.set_run(run)
+
+    def forget_lost_run(self) -> None:
+        """Forget the run that could not be opened."""
+        self.last.forget_run()
+        self.save()
+
     def save(self) -> None:
         """Write the workbench to disk now. A failure is logged, not raised: the next change tries again."""
         self._timer.stop()
-        saved = _Saved(
+        saved = SavedWork(
             recipe=dump_recipe(self._recipe),
             model=self._model,
             dataset=self._dataset,
             stamps=self._dataset_from.stamps if self._dataset_from else (),
             suggestion=self._suggestion,
-            run=self._run,
+            run=self._run or self.last.run,
+            former_run=self.last.run if self._run else "",
         )
         try:
             make_private(self._file.parent)
             write_atomic(self._file, saved.model_dump_json(indent=1), durable=False)
-        except (
-            OSError,
-            BurnishError,
-        ) as error:  # a full disk must not stop the person's work; the next save tries again
+        except (OSError, BurnishError) as error:  # a full disk must not stop the person's work
             _LOG.warning("The workbench could not be saved: %s", error)
 
     def _notify(self, *names: str) -> None:
         self._timer.start()
         for name in names:
             self.changed.emit(name)
-
-    def _restore(self) -> None:
-        try:
-            saved = _Saved.model_validate_json(read_with_retry(self._file))
-            self._recipe = parse_recipe(saved.recipe)
-        except FileNotFoundError:
-            return
-        except (OSError, ValidationError, BurnishError, UnicodeDecodeError) as error:
-            _LOG.warning("The saved workbench %s could not be read and starts empty: %s", self._file, error)
-            return
-        self._model, self._dataset, self._suggestion = saved.model, saved.dataset, saved.suggestion
-        if saved.stamps:
-            self._dataset_from = DatasetInputs(_dataset_choices(self._recipe), saved.stamps)
-        self._run = saved.run if Path(saved.run).is_dir() else ""

@@ -1,7 +1,8 @@
-"""Why a run ended badly, and what leads on: one table from cause to title and primary action. No Qt."""
+"""Why a run ended badly or cannot be opened, and what leads on: one table from cause to title and action. No Qt."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -10,6 +11,7 @@ from burnish_app.look.language import tr
 from burnish_app.state.failure_details import FailureDetails
 from burnish_app.state.run_folder import read_run_folder
 from burnish_app.wording.activity import run_title
+from burnish_app.wording.numbers import plural
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.duels import DuelFacts
@@ -47,6 +49,8 @@ class Cure:
 
 
 _RESUME = tr("Resume")
+_MOST_NAMED = 3
+_LONGEST = 90  # characters of a path that is shown
 CURES: dict[FailureCause, Cure] = {
     "memory": Cure(
         tr("Out of memory"), tr("A smaller pass takes less memory, and trains the same tokens."), "fit",
@@ -198,3 +202,37 @@ def duel_failure(duel: DuelFacts) -> FailureDetails:
         recipe=str(folder / "recipes"),
         log=folder / "duel.log",
     )
+
+
+def path_text(path: str) -> str:
+    """Return a path as it can be shown: control characters as their codes, and the middle of a long one left out."""
+    text = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in path)
+    half = _LONGEST // 2
+    return text if len(text) <= _LONGEST else f"{text[:half]}...{text[-half:]}"
+
+
+def unopened_text(unopened: Mapping[str, str]) -> tuple[str, str]:
+    """Return what could not be opened, and what to do about it.
+
+    Args:
+        unopened: paths with the reason of each, at least one.
+    """
+    named = [f"{path_text(path)}: {reason}." for path, reason in list(unopened.items())[:_MOST_NAMED]]
+    more = len(unopened) - len(named)
+    if more:
+        named.append(tr("And {more} more.").format(more=plural(more, "path")))
+    what = tr("Not all that was chosen last time can be opened.")
+    remedy = tr("All of it stays chosen. Connect the drive or check the permissions, then try again.")
+    return what, "\n".join([*named, remedy])
+
+
+def unread_text(reason: str, kept_as: str) -> tuple[str, str]:
+    """Return that the file of what was chosen last time could not be read, and where it is now.
+
+    Args:
+        reason: reason.
+        kept_as: name that the file has now; empty: its former one.
+    """
+    what = tr("What was chosen last time cannot be read: {reason}.").format(reason=reason)
+    kept = tr("Nothing is chosen now. The file is kept as {name} in Burnish's data folder.").format(name=kept_as)
+    return what, kept if kept_as else tr("Nothing is chosen now.")

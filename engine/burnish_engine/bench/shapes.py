@@ -35,6 +35,13 @@ _LLAMA3: dict[str, Any] = {
         "original_max_position_embeddings": 8192,
     },
 }
+_SMOLLM2 = _LLAMA3 | {
+    "rope_scaling": None,
+    "rope_theta": 100_000,
+    "vocab_size": 49152,
+    "max_position_embeddings": 8192,
+}
+_QWEN2 = _QWEN3 | {"model_type": "qwen2", "max_position_embeddings": 32768}
 _GEMMA3: dict[str, Any] = {
     "model_type": "gemma3_text",
     "vocab_size": 262144,
@@ -110,15 +117,13 @@ def _sizes(hidden: int, wide: int, layers: int, heads: int, kv_heads: int, *, ti
 
 
 CONFIGS: dict[str, dict[str, Any]] = {
-    "smollm2-135m": {
-        **_LLAMA3, "rope_scaling": None, "rope_theta": 100_000, "vocab_size": 49152, "max_position_embeddings": 8192,
-        **_sizes(576, 1536, 30, 9, 3, tied=True),
-    },
-    "qwen2.5-0.5b": {
-        **_QWEN3, "model_type": "qwen2", "head_dim": 64, "max_position_embeddings": 32768,
-        **_sizes(896, 4864, 24, 14, 2, tied=True),
-    },
+    "smollm2-135m": {**_SMOLLM2, **_sizes(576, 1536, 30, 9, 3, tied=True)},
+    "smollm2-360m": {**_SMOLLM2, **_sizes(960, 2560, 32, 15, 5, tied=True)},
+    "qwen2.5-0.5b": {**_QWEN2, "head_dim": 64, **_sizes(896, 4864, 24, 14, 2, tied=True)},
+    "qwen2.5-1.5b": {**_QWEN2, **_sizes(1536, 8960, 28, 12, 2, tied=True)},
+    "qwen2.5-3b": {**_QWEN2, **_sizes(2048, 11008, 36, 16, 2, tied=True)},
     "qwen3-0.6b": {**_QWEN3, **_sizes(1024, 3072, 28, 16, 8, tied=True)},
+    "qwen3-1.7b": {**_QWEN3, **_sizes(2048, 6144, 28, 16, 8, tied=True)},
     "llama-3.2-1b": {**_LLAMA3, "head_dim": 64, **_sizes(2048, 8192, 16, 32, 8, tied=True)},
     "gemma-3-1b": {
         **_GEMMA3, "max_position_embeddings": 32768, "sliding_window": 512, **_sizes(1152, 6912, 26, 4, 1, tied=True),

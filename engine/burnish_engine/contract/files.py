@@ -38,10 +38,13 @@ def read_with_retry(path: Path) -> str:
     """Read a small text file, again while its writer replaces it (Windows refuses for a moment).
 
     Raises:
-        OSError: The file cannot be read.
+        OSError: The file cannot be read, or is a pipe or a device, which would never end.
     """
     for attempt in range(_REPLACE_ATTEMPTS):
         try:
+            mode = path.stat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise OSError(errno.EINVAL, "It is a pipe or a device, not a file", str(path))
             return path.read_text(encoding="utf-8")
         except PermissionError:
             if attempt == _REPLACE_ATTEMPTS - 1:
@@ -74,6 +77,11 @@ def read_limited(path: Path, most_bytes: int) -> bytes:
 def is_file(path: Path) -> bool:
     """Whether there is a plain file; also false where the path cannot be looked up (too long, folder not readable)."""
     return os.path.isfile(path)  # noqa: PTH113  Path.is_file raises errors of the system
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder; also false where the path cannot be looked up, as in `is_file`."""
+    return os.path.isdir(path)  # noqa: PTH112  see is_file
 
 
 def make_private(folder: Path) -> None:
@@ -167,7 +175,7 @@ def cannot_write(path: Path, error: OSError) -> NoSpaceError:
     if error.errno == errno.ENOTDIR or (error.errno == errno.EEXIST and is_file(path)):
         file = next((one for one in (path, *path.parents) if is_file(one)), path)
         return NoSpaceError(f"{path} could not be written: {file} is a file, not a folder.", "Choose another place.")
-    if error.errno == errno.ENOENT and not os.path.isdir(path.parent):  # noqa: PTH112  see is_file
+    if error.errno == errno.ENOENT and not is_folder(path.parent):
         return NoSpaceError(
             f"{path} could not be written: there is no folder {path.parent}.", "Make it, or choose another place."
         )

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from burnish_engine.contract.errors import FidelityError
-from burnish_engine.export.base.losses import Flags
+from burnish_engine.export.base.losses import model_distance
 from burnish_engine.export.base.staging import Canceled, never
-from burnish_engine.export.verify.fidelity import KlStatistics, judge, least_limit
+from burnish_engine.export.verify.limits import KlStatistics, judge, least_limit
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS
 from burnish_engine.export.verify.reference import choose_documents, document_log_probs, render_probes, require_model
-from burnish_engine.export.weights.folders import Progress, export_safetensors, no_progress
+from burnish_engine.export.weights.folders import Progress, export_safetensors, must_be_free, no_progress
 from burnish_engine.export.weights.merge import MergedWeights
-from burnish_engine.export.weights.nf4_merge import compare_merge, round_model
+from burnish_engine.export.weights.nf4_merge import round_model
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
 
 if TYPE_CHECKING:
@@ -69,6 +67,7 @@ def export_proven_safetensors(
     from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
     from burnish_engine.models.transformers_path.plain import load_adapter, load_base
 
+    must_be_free(out)
     device = device or torch.device("cpu")
     weights = MergedWeights(source, adapter, rounded)  # what cannot be merged is refused before anything runs
     kind = _coarsest(weights)
@@ -81,14 +80,19 @@ def export_proven_safetensors(
     width = model.get_output_embeddings().weight.shape[0]
     documents, flags = map(list, zip(*choose_documents(held_out, (), probes, width), strict=True))
     truth = document_log_probs(model, documents, lambda what, share: progress(what, _ASK * share), canceled)
+    base = None
+    if adapter is not None:
+        with model.disable_adapter():
+            base = model_distance(model, documents, truth, flags, canceled)
     del model
     found: list[KlStatistics] = []
 
     def check(folder: Path) -> None:
         progress("Comparing the files with the trained model", _WRITE)
-        merged: Any = load_base(open_model(str(folder)), "fp32", device)
-        found.append(_compared(merged, documents, truth, flags, canceled))
-        if problems := judge(kind, found[0], least_limit(source.spec)):
+        merged = load_base(open_model(str(folder)), "fp32", device)
+        one = model_distance(merged, documents, truth, flags, canceled)
+        found.append(KlStatistics(sum(map(len, documents)), one.mean_kl, one.mean_kl, one.top1, one.loss))
+        if problems := judge(kind, found[0], base, least=least_limit(source.spec)):
             raise FidelityError(
                 f"The merged files are not the trained model. {problems[0]}",
                 "Please report this with the model's name; the adapter itself works (--to adapter).",
@@ -104,18 +108,6 @@ def export_proven_safetensors(
         check=check,
     )
     return found[0]
-
-
-def _compared(
-    model: Any,
-    documents: list[list[int]],
-    truth: list[npt.NDArray[Any]],
-    flags: list[Flags],
-    canceled: Canceled,
-) -> KlStatistics:
-    """Compare a loaded model with the log-probabilities of the trained one on the same rows."""
-    other = compare_merge(model, documents, truth, flags, canceled)
-    return KlStatistics(sum(map(len, documents)), other.mean_kl, other.mean_kl, 1.0, other.loss)
 
 
 def _coarsest(weights: MergedWeights) -> str:

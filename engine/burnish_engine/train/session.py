@@ -15,6 +15,7 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.card import CardGuard, CardRollback
 from burnish_engine.contract.run.events import BestKept, GuardReported, RolledBack
+from burnish_engine.models.transformers_path.peft_probe import why_peft_reads_less
 from burnish_engine.runs.control import ControlReader
 from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.recorder import Recorder
@@ -304,8 +305,13 @@ class Session:
 
     def _complete_card(self, ending: Ending | None, best: EarlyStopping | None) -> None:
         setup, tally = self.setup, self.tally
+        source = setup.inputs.source
         trained = setup.paths.adapter if self.engine.trains == "adapter" else None
-        exports = export_choices(setup.inputs.source, setup.recipe, trained)
+        exports = export_choices(source, setup.recipe, trained)
+        is_mixture = bool(source.config.get("num_experts_per_tok"))  # PEFT converts the configs of mixtures alone
+        unread = why_peft_reads_less(source.config, trained) if trained and is_mixture else ""
+        if unread:
+            self.recorder.warn("peft", unread)
         run = read_run(setup.paths.events)
         forgetting = run.forgetting
         if forgetting and forgetting.is_marked:

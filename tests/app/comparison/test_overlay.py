@@ -15,6 +15,7 @@ def states():
     return long, short
 
 
+@pytest.mark.full
 def test_over_steps_each_curve_keeps_its_own(states):
     found = overlay(states, "step")
     assert found.axis.shared

@@ -20,6 +20,7 @@ def swept(tmp_path):
     return a_sweep(tmp_path, ended=4)
 
 
+@pytest.mark.full
 def test_rows_follow_the_sweep_and_leave_out_what_was_deleted(swept):
     sweep, runs = swept
     rows = sweep_rows(sweep, list(reversed(runs)))
@@ -39,6 +40,7 @@ def test_the_best_comes_first_and_runs_without_a_loss_last(swept):
     assert rows[0].delta == 0.0
 
 
+@pytest.mark.full
 def test_what_goes_on_or_waits_is_unfinished(swept):
     sweep, runs = swept
     assert [row.run.standing for row in unfinished(sweep_rows(sweep, runs))] == ["running", "queued"]

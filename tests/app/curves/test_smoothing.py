@@ -13,6 +13,7 @@ NUMBERS = st.lists(st.floats(-1e3, 1e3) | st.sampled_from([math.nan, math.inf]),
 ODD = st.sampled_from([5, 11, 21, 51])
 
 
+@pytest.mark.full
 @given(NUMBERS, ODD)
 @settings(max_examples=60, deadline=None)
 def test_it_is_the_mean_of_the_window_or_at_the_ends_the_line_that_fits_best(values, window):
@@ -30,6 +31,7 @@ def test_it_is_the_mean_of_the_window_or_at_the_ends_the_line_that_fits_best(val
             assert means[at] == pytest.approx(np.clip(line[1], min(numbers), max(numbers)), abs=1e-6)
 
 
+@pytest.mark.full
 @given(st.floats(-2, 2), st.integers(2, 200), ODD)
 @settings(max_examples=40, deadline=None)
 def test_a_straight_fall_is_followed_without_a_lag(slope, count, window):

@@ -12,6 +12,7 @@ from burnish_app.curves.ticks import linear_ticks, log_ticks, size_ticks, time_t
 RANGES = st.tuples(st.floats(-1e6, 1e6), st.floats(1e-4, 1e6)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 
 
+@pytest.mark.full
 @given(RANGES, st.integers(2, 10))
 @settings(max_examples=80, deadline=None)
 def test_linear_ticks_are_few_within_and_all_different(ends, most):

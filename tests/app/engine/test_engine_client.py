@@ -94,6 +94,7 @@ def test_no_callback_after_its_owner_is_gone(qtbot, ready, answers):
     assert not got
 
 
+@pytest.mark.full
 def test_a_server_that_dies_is_started_again_and_its_requests_fail_in_words(qtbot, ready, answers):
     answers.set("machine", {"exit": 9})
     first, states, failures, got = ready.pid, [], [], []
@@ -108,6 +109,7 @@ def test_a_server_that_dies_is_started_again_and_its_requests_fail_in_words(qtbo
     assert ready.pid != first
 
 
+@pytest.mark.full
 def test_a_server_that_never_starts_is_called_down_and_still_tried(qtbot, client, answers):
     answers.set("at_start", {"exit": 1})
     client.start()

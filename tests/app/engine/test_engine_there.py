@@ -138,6 +138,7 @@ def test_training_is_checked_there(qtbot, there, office):
     assert there.checkup.ready
 
 
+@pytest.mark.full
 def test_another_machine_is_let_go_without_waiting_and_its_process_ends(qtbot, there, office):
     reached(qtbot, there)
     process = psutil.Process(there.client.pid)
@@ -151,6 +152,7 @@ def test_another_machine_is_let_go_without_waiting_and_its_process_ends(qtbot, t
     assert set(heard) == {"ssh:other"}
 
 
+@pytest.mark.full
 def test_the_window_takes_the_connection_along(qtbot, client, there, office):
     client.start()
     reached(qtbot, there)
@@ -182,6 +184,7 @@ def offered(*names, chosen=0, plan=None):
     return PlaceOffers(where="hf", offers=offers, chosen=chosen, longest_s=3600)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("where", ["slurm:office", "hf", "sky:A100"])
 def test_a_service_is_asked_by_this_machines_engine_for_its_machines(qtbot, there, client, answers, office, where):
     client.start()

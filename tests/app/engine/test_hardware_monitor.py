@@ -20,6 +20,7 @@ def monitor(client, monkeypatch):
     made.stop()
 
 
+@pytest.mark.full
 def test_samples_arrive(qtbot, client, answers, monitor):
     answers.set("hardware", *messages(made_up(2, seconds=5)), {"hold": True})
     client.start()

@@ -20,6 +20,7 @@ def model(qapp):
     return made
 
 
+@pytest.mark.full
 def test_it_is_a_model(model, qtmodeltester):
     qtmodeltester.check(model)
 

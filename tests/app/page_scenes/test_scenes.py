@@ -41,6 +41,7 @@ def test_what_is_empty_is_measured():
     assert 0.3 < empty_share(blank) < 0.6
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("name", SPARSE)
 def test_a_page_with_little_to_show_is_not_more_than_half_empty(name, qtbot, theme, tmp_path, monkeypatch):
     file = tmp_path / "scene.bmp"
@@ -49,6 +50,7 @@ def test_a_page_with_little_to_show_is_not_more_than_half_empty(name, qtbot, the
     assert empty_share(QImage(str(file))) < 0.5
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", screenshots.SCENES)
 def test_a_scene_is_drawn_and_is_not_blank(name, qtbot, theme, tmp_path, monkeypatch):
     file = tmp_path / "scene.bmp"
@@ -72,6 +74,7 @@ LARGE = (
 """Scenes of every page, those with the widest content."""
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("name", LARGE)
 def test_the_largest_text_fits_into_the_narrowest_window(name, qtbot, theme, tmp_path, monkeypatch):
     monkeypatch.setenv("BURNISH_HOME", str(tmp_path / "home"))

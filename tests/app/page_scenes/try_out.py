@@ -68,7 +68,7 @@ def _both(page):
 def try_out_done(window):
     page = _ask(window)
     _both(page)
-    page._toggle_sampling()
+    page.sampling.fold.click()
 
 
 @scene("try_out-three")

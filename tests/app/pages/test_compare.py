@@ -30,6 +30,7 @@ def choose(page, answers, runs):
     page.bench.set_compared([run.folder for run in runs])
 
 
+@pytest.mark.full
 def test_without_two_runs_there_is_a_way_to_choose_them(qtbot, window, page, runs):
     assert page.nothing.isVisible()
     window.bench.set_compared([runs[2].folder])
@@ -37,6 +38,7 @@ def test_without_two_runs_there_is_a_way_to_choose_them(qtbot, window, page, run
     assert not page.open.isVisible()
 
 
+@pytest.mark.full
 def test_chosen_runs_are_drawn_compared_and_their_replies_stand_side_by_side(qtbot, page, answers, runs):
     chosen = runs[2:5]
     choose(page, answers, chosen)
@@ -50,6 +52,7 @@ def test_chosen_runs_are_drawn_compared_and_their_replies_stand_side_by_side(qtb
     assert [request["runs"] for request in answers.asked("compare")][-1] == [run.folder for run in chosen]
 
 
+@pytest.mark.full
 def test_the_best_is_opened(qtbot, window, page, answers, runs):
     choose(page, answers, runs[2:5])
     qtbot.waitUntil(page.open.isVisible)
@@ -58,6 +61,7 @@ def test_the_best_is_opened(qtbot, window, page, answers, runs):
     qtbot.waitUntil(lambda: window.shown_key == "train")
 
 
+@pytest.mark.full
 def test_two_can_go_on_to_a_duel(qtbot, window, page, answers, runs):
     choose(page, answers, runs[2:5])
     qtbot.waitUntil(page.open.isVisible)
@@ -68,6 +72,7 @@ def test_two_can_go_on_to_a_duel(qtbot, window, page, answers, runs):
     assert window.bench.duelists == tuple(run.folder for run in runs[2:4])
 
 
+@pytest.mark.full
 def test_the_axis_changes_for_all_charts_and_all_runs(qtbot, page, answers, runs):
     choose(page, answers, runs[2:4])
     charts = lambda: page.view.curves.charts  # noqa: E731
@@ -87,6 +92,7 @@ def test_the_legend_of_the_large_chart_hides_a_run_in_all(qtbot, page, answers, 
     assert all(chart.content.shown("run0") for chart in (charts.large, *charts.small))
 
 
+@pytest.mark.full
 def test_a_deleted_run_is_no_longer_compared(qtbot, page, answers, runs):
     choose(page, answers, runs[2:5])
     qtbot.waitUntil(lambda: len(page.view.folders) == 3)
@@ -96,6 +102,7 @@ def test_a_deleted_run_is_no_longer_compared(qtbot, page, answers, runs):
     assert page.nothing.isVisible()
 
 
+@pytest.mark.full
 def test_leaving_ends_the_reading_and_coming_back_begins_it_again(qtbot, window, page, answers, runs):
     choose(page, answers, runs[2:4])
     qtbot.waitUntil(lambda: len(page.view.curves.charts.curves.held_out) == 2)
@@ -107,6 +114,7 @@ def test_leaving_ends_the_reading_and_coming_back_begins_it_again(qtbot, window,
     )
 
 
+@pytest.mark.full
 def test_the_same_runs_keep_their_charts_when_the_list_comes_again(qtbot, page, answers, runs):
     choose(page, answers, runs[2:4])
     charts = page.view.curves.charts
@@ -114,6 +122,7 @@ def test_the_same_runs_keep_their_charts_when_the_list_comes_again(qtbot, page, 
     assert page.view.curves.charts is charts
 
 
+@pytest.mark.full
 def test_other_runs_are_compared_anew_and_what_was_found_before_is_dropped(qtbot, page, answers, runs):
     choose(page, answers, runs[2:4])
     qtbot.waitUntil(page.open.isVisible)
@@ -125,6 +134,7 @@ def test_other_runs_are_compared_anew_and_what_was_found_before_is_dropped(qtbot
     assert answers.asked("compare")[-1]["runs"] == [run.folder for run in runs[2:5]]
 
 
+@pytest.mark.full
 def test_pinned_values_of_several_runs_stand_at_the_unit_of_their_axis_alone(qtbot, page, answers, runs):
     choose(page, answers, runs[2:4])
     charts = page.view.curves.charts
@@ -135,6 +145,7 @@ def test_pinned_values_of_several_runs_stand_at_the_unit_of_their_axis_alone(qtb
     assert not {"tokens", "time", "time, seconds"} & {line[0] for line in (*shown, *plain)}
 
 
+@pytest.mark.full
 def test_a_long_line_stands_below_the_question_only_where_there_is_no_room_beside_it(qtbot, window, page, answered):
     window._runs_poller.stop()
     answered()  # an answer about runs would bring the page's own line
@@ -147,6 +158,7 @@ def test_a_long_line_stands_below_the_question_only_where_there_is_no_room_besid
     assert page._subtitle.geometry().left() < beside.left()
 
 
+@pytest.mark.full
 def test_a_comparison_that_fails_is_said(qtbot, page, answers, runs):
     answers.failure("compare", "The recipe of one run cannot be read.", "Leave it out.")
     page.bench.set_compared([run.folder for run in runs[2:4]])
@@ -163,6 +175,7 @@ def test_the_table_is_copied_as_a_spreadsheet_takes_it(qtbot, qapp, page, answer
     assert any(line.startswith("Held-out loss\t") for line in lines)
 
 
+@pytest.mark.full
 def test_small_charts_reach_as_far_down_as_the_large_one_with_its_long_legend(qtbot, window, page, answers, runs):
     window.resize(1280, 800)
     choose(page, answers, runs[2:7])
@@ -181,6 +194,7 @@ def test_small_charts_reach_as_far_down_as_the_large_one_with_its_long_legend(qt
     qtbot.waitUntil(lambda: len(below()) == 3 and max(below()) - min(below()) <= 2)
 
 
+@pytest.mark.full
 def test_a_long_name_does_not_widen_the_page(qtbot, window, page, answers, runs):
     window.resize(1000, 700)
     named = long_names(runs)

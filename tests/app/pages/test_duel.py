@@ -30,6 +30,7 @@ def asked_sides(answers, method="plan_duel"):
     return [(side["name"], parse_recipe(side["recipe"])) for side in answers.asked(method)[-1]["sides"]]
 
 
+@pytest.mark.full
 def test_the_draft_against_the_draft_with_another_setting_is_planned_first(qtbot, page, answers, answered):
     qtbot.waitUntil(page.primary.isEnabled)
     (first, ours), (second, theirs) = asked_sides(answers)
@@ -41,6 +42,7 @@ def test_the_draft_against_the_draft_with_another_setting_is_planned_first(qtbot
     assert not answers.asked("start_duel")
 
 
+@pytest.mark.full
 def test_a_side_says_what_it_is(page, window):
     assert str(page.bench.recipe.train.learning_rate) in page.planning.first.about.text()
     assert not page.planning.second.about.isVisible()  # the changed settings stand there
@@ -48,6 +50,7 @@ def test_a_side_says_what_it_is(page, window):
     assert "0.0123" in page.planning.first.about.text()
 
 
+@pytest.mark.full
 def test_another_choice_is_planned_again(qtbot, page, answers):
     qtbot.waitUntil(page.primary.isEnabled)
     row = page.planning.second.settings.rows[0]
@@ -129,6 +132,7 @@ def finished(page, won=True):
     return duel
 
 
+@pytest.mark.full
 def test_the_verdict_shows_intervals_of_every_measure_and_all_compared_runs(qtbot, page):
     finished(page)
     assert page.verdict.isVisible()
@@ -143,6 +147,7 @@ def test_the_verdict_shows_intervals_of_every_measure_and_all_compared_runs(qtbo
     assert (page.primary.isVisible(), page.primary.text()) == (True, "Winner as draft")
 
 
+@pytest.mark.full
 def test_a_duel_by_pairs_shows_the_intervals_of_that_measure(page):
     duel = finished(page)
     judged = duel.verdicts[0].model_copy(
@@ -157,6 +162,7 @@ def test_a_duel_by_pairs_shows_the_intervals_of_that_measure(page):
     assert page.primary.text() == "Winner as draft"
 
 
+@pytest.mark.full
 def test_the_legend_hides_all_runs_of_a_side(qtbot, page):
     finished(page)
     charts = page.curves.charts
@@ -167,6 +173,7 @@ def test_the_legend_hides_all_runs_of_a_side(qtbot, page):
     assert [charts.small[-1].content.shown(f"run{place}") for place in range(6)] == [True] * 3 + [False] * 3
 
 
+@pytest.mark.full
 def test_losses_of_different_objectives_are_not_laid_over_each_other(page):
     made = duel_runs(user_data_dir() / "duel", 12)
     names = lambda: {chart.name for chart in (page.curves.charts.large, *page.curves.charts.small)}  # noqa: E731
@@ -179,6 +186,7 @@ def test_losses_of_different_objectives_are_not_laid_over_each_other(page):
     assert "Preferred" in page.curves.charts.large.name
 
 
+@pytest.mark.full
 def test_a_duel_that_ends_while_another_page_is_shown_is_noticed(qtbot, window, page, answers):
     made = duel_runs(user_data_dir() / "duel", 2)
     running = a_duel("running", folder="/duels/1", made=made)
@@ -191,6 +199,7 @@ def test_a_duel_that_ends_while_another_page_is_shown_is_noticed(qtbot, window, 
     qtbot.waitUntil(lambda: page.status == "done")
 
 
+@pytest.mark.full
 def test_without_a_winner_there_is_none_to_take(page):
     finished(page, won=False)
     assert not page.primary.isVisible()
@@ -209,6 +218,7 @@ def test_the_winner_becomes_the_draft_at_its_best_rate(qtbot, window, page):
     qtbot.waitUntil(lambda: window.shown_key == "recipe")
 
 
+@pytest.mark.full
 def test_a_stopped_duel_goes_on(qtbot, page, answers):
     stopped = a_duel(
         "stopped", folder="/duels/1", made=duel_runs(user_data_dir() / "duel", 2), message="The disk is full."
@@ -220,6 +230,7 @@ def test_a_stopped_duel_goes_on(qtbot, page, answers):
     qtbot.waitUntil(lambda: len(answers.asked("resume_duel")) == 1)
 
 
+@pytest.mark.full
 def test_a_new_duel_is_begun_beside_a_former_one(qtbot, page):
     finished(page)
     page.again.click()
@@ -237,6 +248,7 @@ def test_a_failure_to_start_is_said(qtbot, page, answers):
     assert page.primary.isEnabled()
 
 
+@pytest.mark.full
 def test_what_the_engine_says_is_said_in_words_of_the_window(qtbot, page):
     page.planning.card.show_failure(
         "A and B differ in train.epochs.", "Make them equal, or add --anyway: the report says so."

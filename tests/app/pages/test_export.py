@@ -19,17 +19,19 @@ def show(answers, window, run):
 
     def report(job):
         state = summary("finished", 600, folder=str(run), model="Qwen/Qwen3-0.6B")
-        answers.result("runs", runs=[state.model_copy(update={"export": job})])
+        runs = [state.model_copy(update={"export": job})]
+        answers.result("runs", runs=runs)
         answers.result("model", model=facts.model_facts())
         if window.shown_key != "export":
             window.go_to("export")
         page = window.page("export")
-        page.refresh_runs.emit()
+        page.runs_changed(runs)
         return page
 
     return report
 
 
+@pytest.mark.full
 def test_without_a_run_it_leads_to_training(window):
     window.go_to("export")
     page = window.page("export")
@@ -37,6 +39,7 @@ def test_without_a_run_it_leads_to_training(window):
     assert not page.primary.isEnabled()
 
 
+@pytest.mark.full
 def test_sizes_and_the_recommendation_come_from_the_run_s_model(qtbot, show):
     page = show(None)
     qtbot.waitUntil(lambda: page.choices.types._sizes["Q8_0"].text().endswith("0.64 GB"))
@@ -79,6 +82,7 @@ def test_a_run_that_trained_every_weight_offers_no_adapter(qtbot, show, run):
     assert page.primary.isEnabled()
 
 
+@pytest.mark.full
 def test_exports_that_do_not_work_say_why_and_cannot_be_chosen(show, run):
     refused = [ExportChoice(kind=kind, works=False, reason="No such family.") for kind in GGUF_KINDS]
     (run / "card.json").write_text(make_card(exports=refused).model_dump_json())
@@ -102,6 +106,7 @@ def test_progress_is_followed_and_can_be_stopped(qtbot, answers, show):
     assert page.status == "ready"
 
 
+@pytest.mark.full
 def test_a_finished_export_shows_its_proof_and_its_files(qtbot, show, run):
     (run / "export" / "support-desk-Q8_0.gguf").write_bytes(b"GGUF")
     page = show(export_facts.job("finished", report=export_facts.report()))
@@ -142,6 +147,7 @@ def recipe(run, text):
     (run / "recipe.toml").write_text(text, encoding="utf-8")
 
 
+@pytest.mark.full
 def test_the_choices_begin_as_the_run_s_own_recipe_says(qtbot, answers, window, show, run):
     recipe(run, '[export]\nquants = ["IQ4_NL"]\nimportance = false\nsize_limit_mb = 400.0\n')
     window.bench.set_run("")
@@ -161,6 +167,7 @@ def test_the_choices_begin_as_the_run_s_own_recipe_says(qtbot, answers, window, 
     assert (request["importance"], request["size_limit_mb"], request["merge_onto"]) == (True, 0.0, None)
 
 
+@pytest.mark.full
 def test_a_run_on_4_bit_weights_says_what_its_adapter_is_added_to(qtbot, answers, window, show, run):
     recipe(run, '[model]\nquantize = "nf4"\n[export]\nmerge_onto = "dequantized"\n')
     window.bench.set_run("")
@@ -174,6 +181,7 @@ def test_a_run_on_4_bit_weights_says_what_its_adapter_is_added_to(qtbot, answers
     assert answers.asked("export")[0]["merge_onto"] == "base"
 
 
+@pytest.mark.full
 def test_what_it_takes_is_told_before(qtbot, answers, show, run):
     answers.result("forecast", forecast=export_facts.forecast())
     page = show(None)
@@ -191,6 +199,7 @@ def test_what_it_takes_is_told_before(qtbot, answers, show, run):
     assert len(answers.asked("forecast")) == asked
 
 
+@pytest.mark.full
 def test_types_below_four_bits_come_with_a_warning(show):
     page = show(None)
     page.choices.types.choose(["Q2_K"])
@@ -199,6 +208,7 @@ def test_types_below_four_bits_come_with_a_warning(show):
     assert "Below four bits" not in words(page)
 
 
+@pytest.mark.full
 def test_the_stages_show_where_it_is(qtbot, show):
     page = show(export_facts.job(what="Making Q4_K_M", share=0.7))
     qtbot.waitUntil(lambda: "●\nMaking Q4_K_M" in words(page))
@@ -233,6 +243,7 @@ def test_hand_over_folders_come_with_what_to_do(qtbot, show, run):
     assert str(run / "export" / "ollama-Q8_0" / "Modelfile") in copied
 
 
+@pytest.mark.full
 def test_a_point_of_the_chart_chooses_a_type_and_the_list_follows(qtbot, answers, show, run):
     answers.result("forecast", forecast=export_facts.forecast())
     page = show(None)
@@ -248,6 +259,7 @@ def test_a_point_of_the_chart_chooses_a_type_and_the_list_follows(qtbot, answers
     assert not page.sizes.isVisible(), "an adapter has no types"
 
 
+@pytest.mark.full
 def test_a_choice_that_changes_no_file_does_not_take_the_question_back(qtbot, answers, show, run, monkeypatch):
     answers.set("forecast", {"hold": True})
     page, taken_back = show(None), []
@@ -257,6 +269,7 @@ def test_a_choice_that_changes_no_file_does_not_take_the_question_back(qtbot, an
     assert page._forecast_request not in taken_back
 
 
+@pytest.mark.full
 def test_until_types_are_predicted_the_chart_keeps_its_place(qtbot, answers, show, run):
     answers.set("forecast", {"hold": True})
     page = show(None)
@@ -269,6 +282,7 @@ def test_until_types_are_predicted_the_chart_keeps_its_place(qtbot, answers, sho
     assert abs(page.choices.y() - place) < 60, "what is below does not jump away"
 
 
+@pytest.mark.full
 def test_what_was_measured_is_filled_in(qtbot, answers, show, run):
     answers.result("forecast", forecast=export_facts.forecast())
     page = show(export_facts.job("finished", report=export_facts.report()))
@@ -301,6 +315,7 @@ def exported(qtbot, answers, show, run):
     return page
 
 
+@pytest.mark.full
 def test_programs_that_are_not_installed_are_not_offered(qtbot, answers, show, run):
     (run / "export" / "support-desk-Q8_0.gguf").write_bytes(b"GGUF")
     answers.result("programs", programs=[])
@@ -325,6 +340,7 @@ def test_why_a_program_did_not_take_it_is_said_at_the_file(qtbot, answers, expor
     qtbot.waitUntil(lambda: "is it running? Start it." in words(exported.files))
 
 
+@pytest.mark.full
 def test_while_a_program_takes_it_that_is_an_activity_which_can_be_stopped(qtbot, answers, window, exported):
     answers.set("hand_over", {"hold": True})
     give(exported, "ollama")
@@ -337,6 +353,7 @@ def test_while_a_program_takes_it_that_is_an_activity_which_can_be_stopped(qtbot
     assert "is taking it" not in words(exported.files)
 
 
+@pytest.mark.full
 def test_lm_studio_is_opened_once_it_has_the_file(qtbot, answers, exported, monkeypatch):
     opened = []
     monkeypatch.setattr("burnish_app.pages.export.QDesktopServices.openUrl", opened.append)

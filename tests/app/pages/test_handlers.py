@@ -33,6 +33,7 @@ def large(answers):
     answers.result("runs", runs=[])
 
 
+@pytest.mark.full
 def test_pages_stay_within_the_budget(qtbot, qapp, large, make_client, theme, burnish_home):
     for entry in PAGES:  # measured by the start-up and end-to-end tests
         import_module(entry.module)

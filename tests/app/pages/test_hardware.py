@@ -28,6 +28,7 @@ def test_the_machine_is_shown_at_once_and_checked_in_the_background(qtbot, answe
     qtbot.waitUntil(lambda: page.status == "ready")
 
 
+@pytest.mark.full
 def test_the_check_up_is_listed_on_every_page_and_stopped_from_there(qtbot, answers, window):
     answers.result("machine", machine=machines.machine(machines.gpu()))
     answers.set("doctor", {"type": "progress", "what": "Running rms_norm", "done": 1, "total": 4}, {"hold": True})
@@ -105,6 +106,7 @@ def cell(page, title, method, column):
     raise AssertionError(f"{title} as {method} is not listed")
 
 
+@pytest.mark.full
 def test_what_fits_is_worked_out_in_the_background_and_shown(qtbot, answers, window, tmp_path):
     seen = tmp_path / "seen"
     answers.result("machine", machine=machines.machine(machines.gpu()))
@@ -140,6 +142,7 @@ def test_what_limits_a_row_is_said_in_full_on_hover(qtbot, answers, window):
     assert "Not even one row" in cell(page, "Command R 35B", "QLoRA", 5).data(hint)
 
 
+@pytest.mark.full
 def test_a_model_s_name_stands_once(qtbot, answers, window):
     answers.result("machine", machine=machines.machine(machines.gpu()))
     answers.result("what_fits", what_fits=machines.what_fits())
@@ -149,6 +152,7 @@ def test_a_model_s_name_stands_once(qtbot, answers, window):
     assert cell(page, "Qwen3 0.6B", "QLoRA", 0).data() == ""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width_px", [744, 1000, 1280, 1920])
 def test_nothing_of_the_table_is_cut(qtbot, answers, window, width_px):
     answers.result("machine", machine=machines.machine(machines.gpu()))
@@ -190,6 +194,7 @@ def test_where_nothing_fits_there_is_no_table(qtbot, answers, window):
     assert "Qwen3 8B, Qwen3 14B, Qwen3 32B, Command R 35B and Llama 3.3 70B do not fit." in words(page)
 
 
+@pytest.mark.full
 def test_looking_again_asks_again_and_keeps_what_is_shown_meanwhile(qtbot, answers, window):
     answers.result("machine", machine=machines.machine(machines.gpu()))
     answers.result("what_fits", what_fits=machines.what_fits())

@@ -41,12 +41,14 @@ def enter(qtbot, field, text):
     qtbot.keyClick(field, Qt.Key.Key_Return)
 
 
+@pytest.mark.full
 def test_the_embedded_model_is_chosen_at_first(page, bench):
     assert bench.model.name == "SmolLM2 135M"
     assert page._chosen.accessibleName() == "SmolLM2 135M"
     assert page.primary.isEnabled()
 
 
+@pytest.mark.full
 def test_a_typed_folder_is_looked_at_and_listed_from_then_on(qtbot, answers, page, bench, tmp_path):
     folder = str(tmp_path / "my model")
     answers.result("model", model=facts.model_facts(path=folder, name="mine"))
@@ -62,6 +64,7 @@ def test_a_typed_folder_is_looked_at_and_listed_from_then_on(qtbot, answers, pag
     assert not answers.asked("search_hub")
 
 
+@pytest.mark.full
 def test_a_broken_folder_is_told_with_a_way_out(qtbot, answers, page, bench, tmp_path):
     answers.failure("model", "There is no config.json there.", "Choose another.", 12)
     page.take_drop([str(tmp_path)])
@@ -74,6 +77,7 @@ def test_a_broken_folder_is_told_with_a_way_out(qtbot, answers, page, bench, tmp
     assert page.shown_banner is None
 
 
+@pytest.mark.full
 def test_the_tick_comes_after_the_files_were_checked(qtbot, answers, page, bench, tmp_path):
     answers.result("model", model=facts.model_facts(path=QWEN))
     answers.set("check_files", {"type": "progress", "what": "model.safetensors", "done": 1, "total": 4},
@@ -106,6 +110,7 @@ def test_a_damaged_file_takes_the_model_back(qtbot, answers, page, bench):
     assert len(answers.asked("model")) == asked, "it is not asked over and over"
 
 
+@pytest.mark.full
 def test_the_list_is_judged_for_the_target_and_the_rows(qtbot, answers, page, bench):
     page.target.chosen.emit(page.target._target.model_copy(update={"kind": "phone", "ram_gib": 6.0}))
     qtbot.waitUntil(lambda: answers.asked("models")[-1]["target"]["kind"] == "phone")
@@ -130,6 +135,7 @@ def test_the_list_is_judged_for_the_target_and_the_rows(qtbot, answers, page, be
     assert "1,160" not in page.judged_for.text()
 
 
+@pytest.mark.full
 def test_models_are_judged_anew_each_time_the_page_is_shown(qtbot, answers, page):
     qtbot.waitUntil(lambda: len(answers.asked("models")) == 1)
     page.window().go_to("data")
@@ -137,6 +143,7 @@ def test_models_are_judged_anew_each_time_the_page_is_shown(qtbot, answers, page
     qtbot.waitUntil(lambda: len(answers.asked("models")) == 2)
 
 
+@pytest.mark.full
 def test_words_and_filters_leave_what_holds_them_at_once(qtbot, answers, page):
     asked = len(answers.asked("models"))
     qtbot.keyClicks(page.models.search, "qwen3 0.6")
@@ -200,6 +207,7 @@ def test_facts_that_no_source_confirmed_are_told_until_the_model_is_here(qtbot, 
     qtbot.waitUntil(lambda: not told())
 
 
+@pytest.mark.full
 def test_a_model_that_is_here_is_used_at_once(qtbot, page, bench):
     page.models.select("Qwen/Qwen3-1.7B")
     assert page.models.details.action.text() == "Use this model"
@@ -207,6 +215,7 @@ def test_a_model_that_is_here_is_used_at_once(qtbot, page, bench):
     assert bench.model_path == "Qwen/Qwen3-1.7B"
 
 
+@pytest.mark.full
 def test_return_uses_the_row_that_has_the_focus(qtbot, page, bench):
     page.models.select("Qwen/Qwen3-1.7B")
     page.models.table.setFocus()
@@ -269,6 +278,7 @@ def test_downloads_are_paused_gone_on_with_and_canceled(qtbot, answers, page, be
     qtbot.waitUntil(lambda: not page.queue.isVisible())  # the stand-in's answers hold no download any more
 
 
+@pytest.mark.full
 def test_a_fetched_model_is_listed_and_used(qtbot, answers, page, bench):
     *_, done = model_facts.downloads()
     running = done.model_copy(update={"status": "running", "done": 1})
@@ -283,6 +293,7 @@ def test_a_fetched_model_is_listed_and_used(qtbot, answers, page, bench):
     assert bench.model_path == done.name
 
 
+@pytest.mark.full
 def test_a_command_that_fails_is_told(qtbot, answers, page):
     answers.failure("download", "The disk is full.", "Free 2 GiB.", 15)
     page.models.select(QWEN)
@@ -340,6 +351,7 @@ def test_another_model_begins_with_a_new_adapter(qtbot, answers, page, bench, tr
     assert bench.recipe.adapter.start == ""
 
 
+@pytest.mark.full
 def test_an_adapter_of_a_model_that_is_not_here_says_so(qtbot, answers, page, bench, trained):
     answers.result("adapter", adapter=model_facts.adapter(path=trained[0], base_path=""))
     page.start.choose(trained[0])
@@ -357,6 +369,7 @@ def test_a_damaged_adapter_is_told_and_changes_nothing(qtbot, answers, page, ben
     assert bench.recipe.adapter.start == ""
 
 
+@pytest.mark.full
 def test_downloads_that_go_on_are_told_to_the_window(qtbot, answers, page):
     answers.result("downloads", downloads=model_facts.downloads())
     with qtbot.waitSignal(page.activities_changed) as told:

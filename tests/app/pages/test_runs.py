@@ -57,6 +57,7 @@ def test_the_list_shows_how_each_run_stands(page):
     assert page.model.index(1, column("Took")).data() == "", "it waits, and has taken nothing yet"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("row", "actions"),
     [
@@ -115,6 +116,7 @@ def test_what_cannot_be_deleted_is_said(qtbot, page, answers):
     assert page.shown_banner.kind == "error"
 
 
+@pytest.mark.full
 def test_a_run_that_goes_on_is_not_deleted(page, qtbot, answers, answered):
     select(page, 0, 2)
     assert not page.delete.isEnabled()
@@ -147,6 +149,7 @@ def measured(name, held_out, loss, **changes):
     return summary("finished", folder=f"/runs/{name}", name=name, held_out=held_out, evaluation_loss=loss, **changes)
 
 
+@pytest.mark.full
 def test_each_run_is_compared_with_the_best_on_the_same_rows(page):
     page.runs_changed([measured("a", "x", 1.5), measured("b", "x", 1.25), measured("c", "y", 1.0)])
     cells = {page.order.run(row).state.name: page.order.index(row, column("To best")).data() for row in range(3)}
@@ -155,6 +158,7 @@ def test_each_run_is_compared_with_the_best_on_the_same_rows(page):
     assert page.order.index(page.order.row_of("/runs/a"), column("To best")).data() == "best"
 
 
+@pytest.mark.full
 def test_runs_are_sorted_by_a_heading_and_those_without_a_value_stand_last(page):
     page.runs_changed(RUNS)
     by_loss = ["legal-notes", "support-desk", "recipes", "hot"]
@@ -167,6 +171,7 @@ def test_runs_are_sorted_by_a_heading_and_those_without_a_value_stand_last(page)
     assert "↓" in page.order.headerData(column("Held out"), Qt.Orientation.Horizontal)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("order", list(Qt.SortOrder))
 def test_a_loss_that_is_no_number_stands_last(page, order):
     losses = {"a": 1.5, "b": math.nan, "c": 1.0, "d": math.inf, "e": 2.0}
@@ -199,6 +204,7 @@ def test_what_the_filter_leaves_out_is_said(page):
     assert f"all {len(RUNS)}" in page._count.text()
 
 
+@pytest.mark.full
 def test_a_run_that_waits_leaves_the_queue(page):
     select(page, 1)
     assert page.stop.text() == LEAVE_QUEUE
@@ -234,6 +240,7 @@ def test_what_was_typed_is_kept_when_the_window_closes(qtbot, window, page, answ
     assert [asked["tags"] for asked in answers.asked("annotate")] == [["good"]]
 
 
+@pytest.mark.full
 def test_a_copy_is_announced_once(qtbot, window, page):
     paths = create_run(Recipe.model_validate({"name": "mine", "data": {"files": ["/data/a.jsonl"]}}))
     page.runs_changed([summary("finished", folder=str(paths.root), name="mine")])
@@ -262,6 +269,7 @@ def test_duplicating_makes_the_recipe_the_draft_and_the_former_can_be_taken_back
     assert recipe.form.recipe().adapter.rank == before.adapter.rank
 
 
+@pytest.mark.full
 def test_a_recipe_that_cannot_be_read_stays_where_it_is(page):
     page.runs_changed([summary("finished", folder="/nowhere/at/all")])
     page.duplicate.click()
@@ -278,6 +286,7 @@ def test_resume_and_stop_reach_the_engine(qtbot, page, answers):
     assert answers.asked("command")[0]["command"] == "stop"
 
 
+@pytest.mark.full
 def test_the_selection_stays_with_its_run_when_the_list_changes(page):
     page.table.selectRow(2)
     page.runs_changed([summary("running", folder="/runs/new"), *RUNS])
@@ -288,6 +297,7 @@ def test_the_selection_stays_with_its_run_when_the_list_changes(page):
     assert page.model.index(1, column("Status")).data() == "Stopped"
 
 
+@pytest.mark.full
 def test_no_runs(page):
     page.runs_changed([])
     assert page.nothing.isVisible()

@@ -10,6 +10,7 @@ from burnish_engine.contract.paths import assets_dir
 pytestmark = pytest.mark.gui
 
 
+@pytest.mark.full
 def test_its_keys_are_those_of_the_guide(window):
     """The guide's table of keys and the card list the same ones."""
     window.go_to("settings")

@@ -22,6 +22,7 @@ def page(window):
     return window.page("start")
 
 
+@pytest.mark.full
 def test_the_first_start_shows_it(window):
     assert window.shown_key == "start"
 
@@ -95,6 +96,7 @@ def test_a_long_name_is_shortened_and_told_on_hover(qtbot, window, page):
     assert not line.name.toolTip()
 
 
+@pytest.mark.full
 def test_statuses_of_recent_runs_stand_in_a_column(qtbot, window, page):
     states = ("running", "not responding", "failed")
     page.runs_changed([summary(state, created=0 if state == "failed" else time.time()) for state in states])
@@ -104,6 +106,7 @@ def test_statuses_of_recent_runs_stand_in_a_column(qtbot, window, page):
     qtbot.waitUntil(lambda: len({pill.mapTo(page, QPoint()).x() for pill in pills}) == 1)
 
 
+@pytest.mark.full
 def test_a_recent_run_is_opened_by_a_press(qtbot, window, page):
     page.runs_changed(RUNS)
     assert page.recent.isVisible()

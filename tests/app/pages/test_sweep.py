@@ -31,6 +31,7 @@ def show(page, answers, ended, qtbot):
     return sweep, runs
 
 
+@pytest.mark.full
 def test_without_data_there_is_a_way_to_it(qtbot, window):
     window.go_to("sweep")
     page = window.page("sweep")
@@ -39,6 +40,7 @@ def test_without_data_there_is_a_way_to_it(qtbot, window):
     assert not page.primary.isVisible()
 
 
+@pytest.mark.full
 def test_runs_and_hours_are_said_before_anything_is_queued(qtbot, page, answers, answered):
     qtbot.waitUntil(page.primary.isEnabled)
     assert "6" in page.primary.text()
@@ -64,6 +66,7 @@ def test_up_to_three_settings_are_added_and_removed(qtbot, page, answers):
     assert page.settings.add.isVisible()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("text", ["1e-4, fast", "", "-"])
 def test_a_value_that_is_none_is_marked_and_nothing_can_be_queued(qtbot, page, answers, text):
     qtbot.waitUntil(page.primary.isEnabled)
@@ -74,6 +77,7 @@ def test_a_value_that_is_none_is_marked_and_nothing_can_be_queued(qtbot, page, a
     qtbot.waitUntil(page.primary.isEnabled)
 
 
+@pytest.mark.full
 def test_one_setting_twice_is_no_sweep(qtbot, page):
     qtbot.waitUntil(page.primary.isEnabled)
     page.settings.add.click()
@@ -111,6 +115,7 @@ def test_what_does_not_fit_can_be_queued_anyway(qtbot, page, answers):
     assert [request["anyway"] for request in answers.asked("start_sweep")] == [False, True]
 
 
+@pytest.mark.full
 def test_a_plan_for_other_values_comes_too_late(qtbot, page, answers):
     qtbot.waitUntil(page.primary.isEnabled)
     page._ask_plan()
@@ -129,6 +134,7 @@ def test_a_plan_that_fails_says_why(qtbot, window, page, answers):
     assert not page.primary.isEnabled()
 
 
+@pytest.mark.full
 def test_the_runs_stand_in_one_table_and_in_one_overlay_the_best_first_at_the_end(qtbot, page, answers):
     _, runs = show(page, answers, 6, qtbot)
     assert page.results.model.index(0, 0).data() == "0.0002"
@@ -139,6 +145,7 @@ def test_the_runs_stand_in_one_table_and_in_one_overlay_the_best_first_at_the_en
     assert len(page.view.folders) == 1
 
 
+@pytest.mark.full
 def test_in_a_narrow_window_the_settings_that_tell_runs_apart_stay(qtbot, window, page, answers):
     window.resize(744, 900)
     show(page, answers, 6, qtbot)
@@ -148,6 +155,7 @@ def test_in_a_narrow_window_the_settings_that_tell_runs_apart_stay(qtbot, window
     assert len(table.shown_columns()) < page.results.model.columnCount()
 
 
+@pytest.mark.full
 def test_while_runs_go_on_the_order_stays_that_of_the_values(qtbot, page, answers):
     show(page, answers, 3, qtbot)
     assert [page.results.model.index(row, 0).data() for row in range(6)] == ["0.0001"] * 2 + ["0.0002"] * 2 + [
@@ -164,6 +172,7 @@ def test_the_rest_is_stopped(qtbot, page, answers):
     assert {request["run"] for request in answers.asked("command")} == {run.folder for run in runs[3:]}
 
 
+@pytest.mark.full
 def test_the_best_becomes_the_draft(qtbot, window, page, answers):
     _, runs = show(page, answers, 6, qtbot)
     best = min(runs, key=lambda run: run.state.evaluation_loss)

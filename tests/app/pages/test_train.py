@@ -65,6 +65,7 @@ def run_folder(run):
     return Path(run.folder)
 
 
+@pytest.mark.full
 def test_where_layers_keep_weights_and_activations_is_shown_and_follows_a_smaller_plan(qtbot, page, follow):
     run = follow(*TRAIN_SCENES["placed"])
     qtbot.waitUntil(lambda: "8 in system memory" in page.figures.layers.text())
@@ -74,6 +75,7 @@ def test_where_layers_keep_weights_and_activations_is_shown_and_follows_a_smalle
     assert page.figures.layers.isVisible()
 
 
+@pytest.mark.full
 def test_what_an_exchange_takes_is_shown_where_gpus_share_a_run(qtbot, page, follow):
     follow(*TRAIN_SCENES["shared"])
     qtbot.waitUntil(lambda: "0.18 ms" in page.figures.exchange.text())
@@ -91,6 +93,7 @@ def test_a_run_that_finds_that_its_memory_spilled_is_helped_by_one_click(qtbot, 
     assert page.shown_banner is None
 
 
+@pytest.mark.full
 def test_a_past_run_that_spilled_asks_for_nothing(qtbot, page, follow):
     run = follow(*TRAIN_SCENES["finished"])
     append(run, Warned(code="spill", message="The card is full. Lower something.", seq=1000))
@@ -98,6 +101,7 @@ def test_a_past_run_that_spilled_asks_for_nothing(qtbot, page, follow):
     assert page.shown_banner is None
 
 
+@pytest.mark.full
 def test_nothing_to_show_leads_to_the_recipe(window, page, qtbot):
     page.runs_changed([])
     assert page.nothing.isVisible()
@@ -113,6 +117,7 @@ def test_a_run_of_somebody_else_that_goes_on_is_shown(page, tmp_path):
     assert page.bench.run == run.folder
 
 
+@pytest.mark.full
 def test_a_training_run_shows_its_figures_and_charts(qtbot, page, follow):
     follow(*TRAIN_SCENES["training"])
     qtbot.waitUntil(lambda: page.figures.step.text == "240")
@@ -125,6 +130,7 @@ def test_a_training_run_shows_its_figures_and_charts(qtbot, page, follow):
     assert buttons(page) == {"pause", "checkpoint", "suspend", "stop"}
 
 
+@pytest.mark.full
 def test_new_steps_appear_while_it_is_shown(qtbot, page, follow):
     import random
 
@@ -134,12 +140,14 @@ def test_new_steps_appear_while_it_is_shown(qtbot, page, follow):
     assert page.charts.loss.legend("loss").text() == "each step 0.500"
 
 
+@pytest.mark.full
 def test_the_held_out_loss_is_that_of_the_step_the_run_kept(qtbot, page, follow):
     run = follow(*TRAIN_SCENES["training"])
     append(run, BestKept(step=120, loss=1.234, at_step=240, stopped_early=True, seq=1000))
     qtbot.waitUntil(lambda: page.figures.held_out.text == "1.234")
 
 
+@pytest.mark.full
 def test_each_command_reaches_the_engine(qtbot, page, follow, answers):
     run = follow(*TRAIN_SCENES["training"])
     for action in ("pause", "checkpoint", "suspend", "stop"):
@@ -160,6 +168,7 @@ def test_a_refused_command_is_said_in_place(qtbot, page, follow, answers):
     assert page._buttons["pause"].isEnabled()
 
 
+@pytest.mark.full
 def test_a_run_that_would_fail_again_leads_to_what_has_to_change(qtbot, window, page, follow):
     failed = RunEnded(outcome="failed", exit_code=12, step=0, message="model.safetensors is damaged.")
     run = summary("failed", 0, message=failed.message)
@@ -175,6 +184,7 @@ def fail(follow, code, message="It failed. Do something."):
     return follow(summary("failed", 5, message=message, exit_code=code), numbered([*events(5), ended]))
 
 
+@pytest.mark.full
 def test_a_run_that_ran_out_of_memory_is_made_to_fit_by_one_click(qtbot, window, page, follow):
     run = fail(follow, 10)
     before = Recipe(name="tight")
@@ -198,6 +208,7 @@ def test_a_full_disk_leads_to_its_folder_and_the_run_can_be_resumed_beside(qtbot
     qtbot.waitUntil(lambda: len(answers.asked("resume")) == 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("exit_status", "cause"), [(-9, "killed"), (-11, "crash")])
 def test_a_process_that_died_is_named_and_resumed(page, follow, exit_status, cause):
     run = summary("interrupted").model_copy(update={"process_end": ProcessEnd(exit_status=exit_status, t=1.0)})
@@ -218,6 +229,7 @@ def test_the_details_of_a_failure_are_copied_as_one_text(page, follow):
     assert not page.copy.isVisible()
 
 
+@pytest.mark.full
 def test_before_the_first_step_the_stages_are_seen(qtbot, page, follow):
     follow(*TRAIN_SCENES["preparing"])
     qtbot.waitUntil(page.beginning.stages.isVisible)
@@ -234,6 +246,7 @@ def test_a_command_the_run_itself_refuses_is_said(qtbot, page, follow):
     assert "There are no prompts." in page.shown_banner.what
 
 
+@pytest.mark.full
 def test_an_interrupted_run_is_resumed_by_the_primary_action(qtbot, page, follow, answers):
     run = follow(*TRAIN_SCENES["interrupted"])
     assert "Step 200 is safe" in page.figures.detail.text()
@@ -252,6 +265,7 @@ def test_an_interrupted_run_is_resumed_by_the_primary_action(qtbot, page, follow
     assert page.status == "busy"
 
 
+@pytest.mark.full
 def test_a_reason_of_one_sentence_is_said_as_it_is(page, follow):
     run, lines = TRAIN_SCENES["failed"]
     message = "The disk is full."
@@ -259,6 +273,7 @@ def test_a_reason_of_one_sentence_is_said_as_it_is(page, follow):
     assert page.shown_banner.what == message
 
 
+@pytest.mark.full
 def test_a_failed_run_says_why_and_stops_saying_it_once_it_goes_on(qtbot, page, follow):
     run = follow(*TRAIN_SCENES["failed"])
     assert page.shown_banner.kind == "error"
@@ -267,11 +282,13 @@ def test_a_failed_run_says_why_and_stops_saying_it_once_it_goes_on(qtbot, page, 
     assert page.shown_banner is None
 
 
+@pytest.mark.full
 def test_a_loss_that_is_no_number_is_shown_as_such(qtbot, page, follow):
     follow(*TRAIN_SCENES["bad_loss"])
     qtbot.waitUntil(lambda: page.figures.loss.text == "not a number")
 
 
+@pytest.mark.full
 def test_the_verdict_is_one_calm_line_with_its_checks(qtbot, page, follow):
     follow(*TRAIN_SCENES["training"])
     qtbot.waitUntil(page.verdict.isVisible)
@@ -283,6 +300,7 @@ def test_the_verdict_is_one_calm_line_with_its_checks(qtbot, page, follow):
     assert page.verdict.checked.isVisible()
 
 
+@pytest.mark.full
 def test_trouble_is_told_and_marked_on_the_chart(qtbot, page, follow):
     follow(*TRAIN_SCENES["troubled"])
     qtbot.waitUntil(lambda: "held-out loss rises" in page.verdict.sentence.text())
@@ -311,6 +329,7 @@ def test_a_finished_run_leads_on(qtbot, window, page, follow):
     qtbot.waitUntil(lambda: window.shown_key == "try_out")
 
 
+@pytest.mark.full
 def test_a_run_outside_the_usual_folder_is_shown_from_its_own_summary(qtbot, window, page, tmp_path):
     state = RunStateFile(run="far", name="far away", status="finished", step=3, total_steps=3, heartbeat=time.time())
     run = write_run(tmp_path / "far", summary("finished").model_copy(update={"state": state}), events(3))
@@ -319,6 +338,7 @@ def test_a_run_outside_the_usual_folder_is_shown_from_its_own_summary(qtbot, win
     assert page.figures.headline.text() == "Finished"
 
 
+@pytest.mark.full
 def test_a_deleted_run_is_said_and_forgotten(qtbot, page, follow):
     import shutil
 
@@ -329,6 +349,7 @@ def test_a_deleted_run_is_said_and_forgotten(qtbot, page, follow):
     assert page.nothing.isVisible()
 
 
+@pytest.mark.full
 def test_a_price_set_meanwhile_counts_when_the_page_is_shown_again(window, page):
     page.hardware.show_run(history_of(recorded()), EvaluationHistory())
     assert page.hardware.price.isHidden()
@@ -338,6 +359,7 @@ def test_a_price_set_meanwhile_counts_when_the_page_is_shown_again(window, page)
     assert not page.hardware.price.isHidden()
 
 
+@pytest.mark.full
 @pytest.mark.measured
 def test_a_long_run_does_not_hold_up_the_window(qtbot, qapp, make_client, theme, burnish_home, tmp_path):
     """Attaching to 20,000 steps and drawing them: no handler takes longer than people would notice."""
@@ -363,6 +385,7 @@ def test_a_long_run_does_not_hold_up_the_window(qtbot, qapp, make_client, theme,
     assert_within_budget(qapp, attach)
 
 
+@pytest.mark.full
 def test_a_paused_run_is_resumed_by_the_primary_action(qtbot, page, follow, answers):
     follow(*TRAIN_SCENES["paused"])
     assert (page.primary.text(), "resume" in buttons(page)) == ("Resume", False)
@@ -370,6 +393,7 @@ def test_a_paused_run_is_resumed_by_the_primary_action(qtbot, page, follow, answ
     qtbot.waitUntil(lambda: len(answers.asked("resume")) == 1)
 
 
+@pytest.mark.full
 def test_a_queued_run_leaves_the_queue_and_has_nothing_to_save(page, follow):
     follow(*TRAIN_SCENES["queued"])
     assert page._buttons["stop"].text() == LEAVE_QUEUE

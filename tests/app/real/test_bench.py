@@ -24,6 +24,7 @@ def ollama(tmp_path, monkeypatch):
     return tmp_path / "kept"
 
 
+@pytest.mark.full
 def test_from_a_finished_run_to_a_vote_and_to_ollama(qtbot, ollama, studio, tiny):
     window = studio.open()
     folder = studio.start(window, tiny_recipe(tiny, "desk", STEPS, checkpoint_every=30))

@@ -25,6 +25,7 @@ def terminal():
         process.wait()
 
 
+@pytest.mark.full
 def test_a_benchmark_is_seen_from_any_page_and_stopped_or_gone_when_it_dies(studio, terminal):
     window = studio.open()
     button, board = window.sidebar.activity, window.activity.board

@@ -31,6 +31,7 @@ def tiny(tmp_path_factory, shared_folder):
     return folder
 
 
+@pytest.mark.full
 def test_from_a_question_to_cleaned_rows(studio, tiny):
     window = studio.open()
     bench = window.bench
@@ -106,6 +107,7 @@ def many(tiny):
     return big, bad, good
 
 
+@pytest.mark.full
 def test_a_hundred_thousand_rows_are_scrolled_within_the_budget(studio, tiny, many, qapp):
     window = studio.open()
     window.bench.set_model_path(str(tiny / "model"))
@@ -135,6 +137,7 @@ def test_a_hundred_thousand_rows_are_scrolled_within_the_budget(studio, tiny, ma
     assert len(model._pages) <= 40, "what was looked at is not kept for ever"
 
 
+@pytest.mark.full
 def test_a_bad_file_is_left_out_and_the_others_are_trained_on(studio, tiny, many):
     window = studio.open()
     bench = window.bench

@@ -42,6 +42,7 @@ def is_gone(pid):
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.full
 def test_a_download_outlives_the_window_and_its_own_process(studio, hub, tiny):
     model = hub.host(NAME, tiny / "model", pause_s=1.0)  # the whole takes long
     window = studio.open()
@@ -76,6 +77,7 @@ def test_a_download_outlives_the_window_and_its_own_process(studio, hub, tiny):
     studio.wait(lambda: page.models.models.row_of(NAME) >= 0 and page.models.selected().place == "burnish")
 
 
+@pytest.mark.full
 def test_a_byte_that_changed_is_found_before_the_tick(studio, hub, tiny):
     hub.host(NAME, tiny / "model")
     window = studio.open()
@@ -107,6 +109,7 @@ def card(folder):
     return found if found and found.result else None
 
 
+@pytest.mark.full
 def test_a_run_goes_on_from_another_s_adapter(studio, tiny, hub):
     window = studio.open()
     first = studio.start(window, tiny_recipe(tiny, "first", 3))

@@ -32,6 +32,7 @@ def leads_to(window, news):
     return window.shown_key, window.bench.run
 
 
+@pytest.mark.full
 def test_a_run_that_does_not_train_needs_attention_once(studio, tiny, told):
     window, found = told
     recipe = tiny_recipe(tiny, "idle", 100_000)
@@ -46,6 +47,7 @@ def test_a_run_that_does_not_train_needs_attention_once(studio, tiny, told):
     assert leads_to(window, found[0]) == ("train", folder)
 
 
+@pytest.mark.full
 def test_each_end_of_a_run_and_of_an_export_is_told_once(studio, tiny, told):
     window, found = told
     killed = studio.start(window, tiny_recipe(tiny, "killed", 100_000))

@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]
 CTRL = Qt.KeyboardModifier.ControlModifier
 
 
+@pytest.mark.full
 def test_the_recipe_answers_whatever_is_changed(studio, tiny, qtbot):
     window = studio.open()
     bench = window.bench
@@ -95,6 +96,7 @@ def an_invalid_value_is_not_predicted(studio, page, bench):
     assert page.fit.verdict.text().startswith("It fits")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", ["pairs", pytest.param("labels", marks=pytest.mark.long)])
 def test_dropped_preferences_are_suggested_an_objective_that_trains(studio, tiny, tmp_path, shape):
     long = " ".join(["It is lit by a lamp that somebody left on."] * 10)

@@ -59,6 +59,7 @@ def press_in_banner(studio, page, text):
     studio.press(next(one for one in page.shown_banner.findChildren(QPushButton) if one.text() == text))
 
 
+@pytest.mark.full
 def test_a_sweep_of_two_runs_is_queued_compared_deleted_and_restored(studio, tiny):
     window = studio.open()
     window.bench.set_recipe(draft(tiny))

@@ -22,6 +22,7 @@ def office(request, tmp_path, monkeypatch):
     return host
 
 
+@pytest.mark.full
 def test_a_recipe_is_planned_and_checked_for_another_machine(studio, tiny, office, qtbot):
     window = studio.open()
     bench = window.bench

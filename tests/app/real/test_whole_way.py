@@ -38,6 +38,7 @@ def tiny(tmp_path_factory, shared_folder):
     return make_tiny(tmp_path_factory.mktemp("tiny"), shared_folder, rows=3000)
 
 
+@pytest.mark.full
 def test_from_drop_to_export(studio, tiny):
     window = studio.open()
     assert window.shown_key == "start"
@@ -175,6 +176,7 @@ def export(studio, window, folder):
     assert page.status == "done"
 
 
+@pytest.mark.full
 def test_a_killed_run_is_interrupted_and_resumes_to_its_end(studio, tiny):
     window = studio.open()
     folder = studio.start(window, tiny_recipe(tiny, "first", 400))
@@ -206,6 +208,7 @@ def test_a_killed_run_is_interrupted_and_resumes_to_its_end(studio, tiny):
     studio.wait(lambda: told_news == ["failed", "done"])
 
 
+@pytest.mark.full
 def test_the_killed_app_finds_its_run_again(qtbot, burnish_home, tiny, tmp_path):
     bench = Workbench()
     bench.set_recipe(tiny_recipe(tiny, "outlives", 100_000))
@@ -259,6 +262,7 @@ class running_app:  # noqa: N801 used as a context
         raise AssertionError(f"the window still shows {shown}")
 
 
+@pytest.mark.full
 def test_a_second_run_waits_for_the_device_and_then_trains(studio, tiny):
     window = studio.open()
     first = studio.start(window, tiny_recipe(tiny, "first", 100_000))
@@ -277,6 +281,7 @@ def test_a_second_run_waits_for_the_device_and_then_trains(studio, tiny):
     assert train.events.step == 5
 
 
+@pytest.mark.full
 def test_a_killed_server_is_started_again_and_answers(studio):
     window = studio.open()
     page = studio.visit(window, "hardware")
@@ -293,6 +298,7 @@ def test_a_killed_server_is_started_again_and_answers(studio):
     studio.wait(lambda: lost)
 
 
+@pytest.mark.full
 def test_a_window_opened_anew_shows_the_run_it_left(studio, tiny):
     window = studio.open()
     folder = studio.start(window, tiny_recipe(tiny, "first", 100_000))

@@ -63,6 +63,32 @@ def test_a_change_after_an_undo_forgets_what_was_undone(history, clock):
     assert "Epochs" in history.changes[0]
 
 
+def test_undo_after_undo_says_what_each_took_back(history, clock):
+    change = PlannedChange()
+    change.take(history.recipe, facts.plan(), history.step)
+    for rank in (32, 64):
+        clock.now += 10
+        history.record(ranked(rank), "adapter.rank")
+        change.take(history.recipe, facts.plan(), history.step)
+    said = []
+    for done in (1, 0, 1, 2):
+        recipe = history.go_to(done)
+        said.append(change.take(recipe, facts.plan(), history.step)[0])
+    taken = [text.partition(": ")[2] for text in said]
+    assert taken == ["64 → 32", "32 → 16", "16 → 32", "32 → 64"]
+
+
+def test_a_quick_edit_after_an_undo_is_a_change_of_its_own(history, clock):
+    for rank in (32, 64):
+        clock.now += 10
+        history.record(ranked(rank), "adapter.rank")
+    history.go_to(1)
+    clock.now += 0.1
+    history.record(ranked(48), "adapter.rank")
+    assert (history.done, len(history.changes)) == (2, 2)
+    assert history.go_to(1) == ranked(32)
+
+
 def test_the_keys_of_one_number_are_one_change(history, clock):
     for rank in (1, 12, 128):
         clock.now += 0.2

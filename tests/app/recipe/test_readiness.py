@@ -12,6 +12,7 @@ READY = {
     "has_suggestion": True,
     "has_run": False,
     "is_suggesting": False,
+    "is_shown": True,
     "is_starting": False,
     "plan": facts.plan(),
     "where": HERE,
@@ -26,6 +27,9 @@ READY = {
         ({"is_valid": False}, "attention", False),
         ({"plan": facts.plan(fits=False)}, "attention", True),
         ({"is_suggesting": True, "is_valid": False}, "busy", False),
+        ({"is_suggesting": True}, "busy", False),
+        ({"is_suggesting": True, "has_suggestion": False, "plan": None}, "busy", False),
+        ({"is_shown": False}, "ready", False),
         ({"is_starting": True}, "busy", False),
         ({"has_data": False, "has_suggestion": False, "is_valid": False}, "attention", True),
         ({"has_data": False, "has_suggestion": False}, "empty", True),
@@ -46,6 +50,7 @@ def test_the_button_names_what_it_does():
             {"is_valid": False},
             {"has_data": False},
             {"is_starting": True},
+            {"is_suggesting": True},
         )
     ]
     assert len(set(texts)) == len(texts)

@@ -51,6 +51,7 @@ def test_the_help_of_the_layers_knows_every_level():
     assert words >= set(LEVEL_NAMES)
 
 
+@pytest.mark.full
 @given(st.floats(min_value=1e-6, max_value=1.0, exclude_min=True))
 def test_any_learning_rate_survives_the_form(rate):
     field = FIELDS["train.learning_rate"]

@@ -33,6 +33,7 @@ def test_every_word_has_to_be_there():
     assert found_fields(FIELDS, "learning zebra") == set()
 
 
+@pytest.mark.full
 def test_every_setting_is_found_by_its_own_name():
     for field in FIELDS:
         assert field.key in found_fields(FIELDS, field.label), field.key

@@ -62,6 +62,7 @@ def test_ordinary_text_stays():
     assert cleaned(text) == text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("home", "text", "wanted"),
     [

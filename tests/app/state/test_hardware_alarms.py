@@ -21,12 +21,14 @@ def card(samples, *, total=24 * GIB, unified=False):
         yield HardwareSample(t=second, seconds=1, gpus=[gpu])
 
 
+@pytest.mark.full
 def test_a_run_that_has_room_raises_none():
     assert alarms(made_up()) == []
     assert alarms(recorded()) == []
     assert alarms([]) == []
 
 
+@pytest.mark.full
 def test_a_card_that_others_fill():
     (alarm,) = alarms(made_up(filled=3))
     assert (alarm.kind, alarm.gpu) == ("filled", 0)

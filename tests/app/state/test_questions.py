@@ -1,6 +1,6 @@
 """Saved prompts and held-out rows as questions."""
 
-from burnish_app.state.questions import SavedPrompts, held_out_questions
+from burnish_app.state.questions import Question, SavedPrompts, WrittenTexts, held_out_questions
 from burnish_engine.contract.serve.model_requests import ChatMessage
 
 
@@ -33,3 +33,18 @@ def test_a_damaged_file_holds_no_prompts(tmp_path):
     for text in ("{", '{"a": 1}', '[1, null, "ok"]'):
         file.write_text(text, encoding="utf-8")
         assert SavedPrompts(file).read() == (["ok"] if "ok" in text else [])
+    SavedPrompts(file).add("new")
+    assert {one.read_text(encoding="utf-8") for one in tmp_path.glob("prompts-*")} == {"{", '{"a": 1}'}
+
+
+def test_what_was_written_comes_back_with_its_place():
+    row, other = (Question((ChatMessage(role="user", content=text),), "wanted") for text in ("Row 0?", "Row 1?"))
+    written = WrittenTexts()
+    assert (written.text_of(None), written.text_of(row)) == ("", "Row 0?")
+    written.leave(None, "My own words")
+    written.leave(row, "Row 0, changed")
+    written.leave(other, " Row 1?\n")
+    assert [written.text_of(one) for one in (None, row, other)] == ["My own words", "Row 0, changed", "Row 1?"]
+    written.leave(row, "")
+    written.forget(None)
+    assert [written.text_of(one) for one in (None, row)] == ["", "Row 0?"]

@@ -93,19 +93,6 @@ def test_a_change_is_saved_without_asking(qtbot, bench):
     qtbot.waitUntil(lambda: Workbench().model_path == "/somewhere")
 
 
-def test_a_run_that_is_gone_is_not_restored(bench, tmp_path):
-    bench.set_run(str(tmp_path / "gone"))
-    bench.save()
-    assert Workbench().run == ""
-
-
-@pytest.mark.parametrize("content", ["", "not json", '{"recipe": "version = 99"}', '{"recipe": 3}', "\x00"])
-def test_a_damaged_file_starts_empty(qapp, tmp_path, content):
-    file = tmp_path / "workbench.json"
-    file.write_text(content, encoding="utf-8")
-    assert Workbench(file).recipe == Recipe()
-
-
 @pytest.mark.parametrize("field", ["files", "validation_files", "template"])
 def test_a_file_that_changes_on_disk_is_noticed(bench, tmp_path, field):
     file = tmp_path / "file"

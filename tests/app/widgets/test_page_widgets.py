@@ -45,6 +45,7 @@ def type_into(qtbot, row, text):
     qtbot.keyClicks(edit, text)
 
 
+@pytest.mark.full
 def test_the_form_shows_the_schema_s_message_beside_the_field(qtbot, form):
     with qtbot.waitSignal(form.edited):
         type_into(qtbot, form.row("adapter.rank"), "999")
@@ -56,6 +57,7 @@ def test_the_form_shows_the_schema_s_message_beside_the_field(qtbot, form):
     assert form.row("adapter.rank")._beside.text() == ""
 
 
+@pytest.mark.full
 def test_a_problem_between_fields_is_said_at_the_one_that_it_names_first(qtbot, form):
     row = form.row("data.max_length")
     type_into(qtbot, row, "4096")
@@ -84,6 +86,7 @@ def test_a_problem_of_a_section_is_said_at_the_field_it_is_about(qtbot, form):
     assert form.recipe().evaluation.patience == 3
 
 
+@pytest.mark.full
 def test_a_folded_section_opens_with_the_current_values(qtbot, form):
     assert "train.seed" not in form._rows
     form.show_recipe(Recipe.model_validate({"train": {"seed": 41}}))

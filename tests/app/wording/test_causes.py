@@ -6,7 +6,16 @@ import pytest
 from app.facts.run_events import OVERFIT, events, numbered
 from app.facts.run_summaries import summary
 
-from burnish_app.wording.causes import CURES, CureAction, FailureCause, failure_cause, run_failure
+from burnish_app.wording.causes import (
+    CURES,
+    CureAction,
+    FailureCause,
+    failure_cause,
+    path_text,
+    run_failure,
+    unopened_text,
+    unread_text,
+)
 from burnish_app.wording.run_text import describe_run
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.run.events import RunEnded
@@ -95,3 +104,20 @@ def test_the_facts_of_a_failure_are_collected():
     assert facts.step.startswith("240")
     assert "4090" in facts.device
     assert facts.recipe.endswith("recipe.toml")
+
+
+def test_paths_are_shown_whatever_they_hold():
+    assert path_text("/a\0b\nc") == r"/a\x00b\nc"
+    assert len(path_text("/" + "x" * 5000)) < 100
+    assert path_text("/data/rows.jsonl") == "/data/rows.jsonl"
+
+
+def test_some_paths_are_named_with_their_reasons_and_the_others_counted():
+    _, remedy = unopened_text({f"/data/{number}": "no such file" for number in range(5)})
+    assert "/data/0: no such file." in remedy
+    assert "2 paths" in remedy
+
+
+def test_where_the_unread_file_is_kept_is_said():
+    assert "workbench-unread-1.json" in unread_text("it is damaged", "workbench-unread-1.json")[1]
+    assert unread_text("it is damaged", "")[1]

@@ -25,6 +25,7 @@ def test_a_plan_says_runs_and_time():
     assert plan_text(a_duel("planned").model_copy(update={"runs": (6, 6)})).startswith("6 runs")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("made", "share"), [(0, 0.0), (6, 0.5), (12, 12 / 28)])
 def test_progress_is_counted_in_the_least_number_of_runs_until_it_is_passed(tmp_path, made, share):
     duel = a_duel("running", made=duel_runs(tmp_path, made))

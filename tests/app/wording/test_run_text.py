@@ -67,6 +67,7 @@ def test_the_time_left_is_the_plans_until_steps_say_better_and_falls_meanwhile()
     assert time_left(held, held.last_step.t + 3) == held.last_step.eta_s
 
 
+@pytest.mark.full
 def test_what_was_predicted_stands_beside_what_was_measured():
     before, during, after = (events(steps, ended=end) for steps, end in ((0, None), (240, None), (600, FINISHED)))
     assert plan_text(RunState()) == ""
@@ -75,6 +76,7 @@ def test_what_was_predicted_stands_beside_what_was_measured():
     assert "Time: predicted 65 s, took 66 s" in plan_text(fold_all(RunState(), after))
 
 
+@pytest.mark.full
 def test_the_whole_process_is_what_counts_as_measured():
     """The context and the kernels were predicted too; torch's tensors alone would look better than it was."""
     held = [

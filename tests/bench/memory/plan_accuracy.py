@@ -4,8 +4,8 @@
 
 Models have the published shapes and random weights, made on the spot; text is synthetic. A GPU's peak is NVML's figure
 for the whole process (driver context included), read every 20 ms beside torch's own; the CPU's is the process's largest
-resident memory. Predictions are made before the run, from the same recipe, dataset and machine, and know of no run
-before: what a run took would correct those of the next.
+resident memory as the kernel counts it. Predictions are made before the run, from the same recipe, dataset and machine,
+and know of no run before: what a run took would correct those of the next.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import time
 from pathlib import Path
 
 import psutil
+
+from burnish_engine.hardware.host.peak_memory import peak_bytes
 
 from bench.shared.chats import write_chats
 from bench.shared.commands import BURNISH
@@ -51,6 +53,8 @@ CONFIGS = {
         "135M-2k-fp32": ("smollm2-135m", 2048, {"rank": 16}, {"precision": "fp32"}),
         "135M-2k-recompute": ("smollm2-135m", 2048, {"rank": 16}, {"precision": "fp32", "recompute": True}),
         "360M-512-bf16": ("smollm2-360m", 512, {"rank": 8}, {"precision": "bf16"}),
+        "55M-1k-fp32": ("llama-55m", 1024, {"rank": 16}, {"precision": "fp32"}),
+        "55M-2k-bf16": ("llama-55m", 2048, {"rank": 16}, {"precision": "bf16"}),
     },
 }
 
@@ -123,12 +127,18 @@ def watch(process: subprocess.Popen[str], device: str) -> int:
     peak = 0
     while process.poll() is None:
         try:
-            peak = max(peak, memory().used - before if memory else own.memory_info().rss)
+            peak = max(peak, memory().used - before if memory else held(own))
         except psutil.NoSuchProcess:
             break
         time.sleep(0.02)
     process.wait()
     return peak
+
+
+def held(process: psutil.Process) -> int:
+    """The largest resident memory that the kernel has seen of a process; what it has now where it does not say."""
+    status, memory = Path(f"/proc/{process.pid}/status"), process.memory_info()
+    return (peak_bytes(status) if status.exists() else None) or int(getattr(memory, "peak_wset", memory.rss))
 
 
 def main() -> None:

@@ -21,20 +21,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from burnish_engine.advise.facts.planned_run import FastRun
-from burnish_engine.advise.facts.workload import MicroBatchSize
-from burnish_engine.advise.predict.fast_speed import fast_seconds
 from burnish_engine.bench.documents import packs
 from burnish_engine.bench.step import StepBench
 from burnish_engine.bench.step_options import StepOptions, parse_keep
-from burnish_engine.contract.facts.machine import GpuFacts
-from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_kernels.attention import op
 from burnish_kernels.attention.benchmark_pack import BENCHMARKED_ROWS, BenchmarkPack
 from burnish_kernels.attention.candidates import KERNELS
 from burnish_kernels.attention.config import choose_config
 
+from bench.shared.predictions import predicted_ms
 from bench.shared.rows import add_row
 
 TOKENS = BENCHMARKED_ROWS
@@ -55,19 +50,6 @@ _COMPILING_THREADS = 12
 _WARM_UP = 2  # steps: the first runs eagerly, the second captures
 
 
-def predicted(bench: StepBench, span: float, longest: int, tokens: int) -> float:
-    """Predict the milliseconds of a step of the bench's plan."""
-    options = bench.options
-    adapter = AdapterSection(rank=options.rank, alpha=float(options.rank))
-    size = MicroBatchSize(tokens, tokens, bucket=options.tokens, longest=longest, span=span)
-    gpu = GpuFacts(
-        index=0, name=torch.cuda.get_device_name(), compute_capability=torch.cuda.get_device_capability()
-    )  # fmt: skip
-    nf4 = options.method == "qlora"
-    run = FastRun(Recipe(adapter=adapter), bench.spec, size, cuda=True, precision="bf16", nf4=nf4, gpu=gpu)
-    return 1000 * fast_seconds(run, size, bench.plan)
-
-
 def steps_of(shape: str, steps: int, lengths: list[int]) -> list[dict[str, Any]]:
     """Time steps of a shape at each length of the documents."""
     method, keep = SHAPES[shape]
@@ -84,7 +66,7 @@ def steps_of(shape: str, steps: int, lengths: list[int]) -> list[dict[str, Any]]
             list(bench.trainer.results(wait=True))
         mean = sum(tokens) / steps
         span, measured = float((counts.astype(float) ** 2).sum() / counts.sum()), float(np.median(times))
-        expected = predicted(bench, span, int(counts.max()), round(mean))
+        expected = predicted_ms(bench, span, int(counts.max()), round(mean))["total"]
         row = {
             "shape": shape, "length": length, "span": span, "tokens": mean, "measured_ms": measured,
             "predicted_ms": expected, "tok_s": 1000 * mean / measured, "off": measured / expected - 1,

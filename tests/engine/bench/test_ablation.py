@@ -68,6 +68,7 @@ def used(monkeypatch):
     return counts
 
 
+@pytest.mark.full
 def test_each_choice_of_parts_trains_the_same_bits(used):
     report = ablation(options())
     assert [row["on"] for row in report["rows"]] == [[], ["metadata"], ["reload"], ["routing"], list(PARTS)]
@@ -91,6 +92,7 @@ def test_on_a_gpu_each_choice_trains_the_same_bits_eager_and_captured(shape):
     assert peaks["reload",] >= peaks["metadata",] - 1 / 1024  # has a second buffer
 
 
+@pytest.mark.full
 def test_parts_that_a_model_does_not_have_are_not_measured():
     dense = ablation(options(shape="dense", warmup=1, steps=1))
     assert [row["on"] for row in dense["rows"]] == [[], ["metadata"], ["reload"], ["metadata", "reload"]]
@@ -98,6 +100,7 @@ def test_parts_that_a_model_does_not_have_are_not_measured():
     assert [row["on"] for row in kept["rows"]] == [[], ["metadata"]]
 
 
+@pytest.mark.full
 def test_rows_that_differ_are_told(monkeypatch):
     """A stand-in that sends tokens elsewhere would measure another model."""
     real = sort_expert_by_expert

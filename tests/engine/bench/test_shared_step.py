@@ -9,6 +9,7 @@ from burnish_engine.bench.step_options import StepOptions
 from support.machines.measured_hosts import four_h100
 
 
+@pytest.mark.full
 def test_one_start_measures_every_setting(monkeypatch):
     starts, start = [], shared_step.started_ranks
     monkeypatch.setattr(shared_step, "started_ranks", lambda *given: starts.append(given) or start(*given))

@@ -37,6 +37,7 @@ def options(**changes):
     )
 
 
+@pytest.mark.full
 def test_a_report_says_what_was_measured():
     bench = StepBench(options(keep=("narrow", "products")))
     assert bench.plan.layers == ("narrow", "products", "products")
@@ -59,6 +60,7 @@ def test_a_report_says_what_was_measured():
     assert "peak_allocated_gib" not in report
 
 
+@pytest.mark.full
 def test_a_slice_has_the_first_layers():
     bench = StepBench(options(layers=2))
     assert len(bench.model.loaded.decoder.layers) == 2
@@ -85,6 +87,7 @@ MIXTURE = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", ["lora", "qlora"])
 def test_tokens_of_a_random_mixture_go_to_all_experts(monkeypatch, method):
     """A router of equal rows would send all of them to the first ones."""
@@ -102,6 +105,7 @@ def test_tokens_of_a_random_mixture_go_to_all_experts(monkeypatch, method):
     assert sum(counts).min() > 0
 
 
+@pytest.mark.full
 def test_two_measurements_train_the_same():
     first, second = (StepBench(options()).run() for _ in range(2))
     assert first["loss"] == second["loss"]
@@ -110,6 +114,7 @@ def test_two_measurements_train_the_same():
     assert recomputing["loss"] == pytest.approx(first["loss"], rel=1e-5)
 
 
+@pytest.mark.full
 def test_qlora_keeps_its_weights_in_4_bits():
     bench = StepBench(options(method="qlora", precision="bf16"))
     stacks = [stack for layer in bench.model.loaded.decoder.layers for stack in layer.stacks]
@@ -117,6 +122,7 @@ def test_qlora_keeps_its_weights_in_4_bits():
     assert math.isfinite(bench.run()["loss"][1])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("changes", "kind", "weights"),
     [
@@ -147,6 +153,7 @@ def test_every_shape_has_a_vocabulary_for_the_documents(name):
     assert spec.vocab_size > LAST_ID
 
 
+@pytest.mark.full
 def test_passes_are_full_of_documents_of_natural_length():
     plan = packs(4096, count=2000)
     batches = [plan[index] for index in range(len(plan) - 2)]
@@ -159,6 +166,7 @@ def test_passes_are_full_of_documents_of_natural_length():
     assert int(max(batch.tokens for batch in packs(64, count=50))) <= 64
 
 
+@pytest.mark.full
 def test_a_budget_chooses_the_plan():
     """The least memory keeps the least; too little is refused with what it takes."""
     rich = StepBench(options(tokens=1024, budget_gib=64.0))
@@ -181,6 +189,7 @@ def record(file, passes):
     return file
 
 
+@pytest.mark.full
 def test_recorded_passes_are_measured_in_their_order(tmp_path):
     passes = [[np.arange(10, 40), np.arange(50, 150)], [np.arange(200, 390)], [np.arange(10, 17), np.arange(7)]]
     file = record(tmp_path / "packs.npz", passes)
@@ -284,6 +293,7 @@ def test_kernels_are_sorted_by_what_they_are_for(kernel, kind):
     assert kind_of(kernel) == kind
 
 
+@pytest.mark.full
 def test_steps_are_measured_at_python_s_own_pace_of_collecting_garbage():
     usual = gc.get_threshold()
     collect_seldom()
@@ -291,6 +301,7 @@ def test_steps_are_measured_at_python_s_own_pace_of_collecting_garbage():
     assert gc.get_threshold() == usual
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("objective", ["dpo", "orpo", "kto"])
 def test_preferences_are_learned_on_the_same_passes_as_plain_rows(objective):
     preferring, plain = (

@@ -75,6 +75,7 @@ def through_pipe(blocks, longest):
         os.close(source)
 
 
+@pytest.mark.full
 @settings(deadline=None, max_examples=150)
 @given(st.lists(st.binary(max_size=40).map(lambda raw: raw.replace(b"x", b"\n")), max_size=12))
 def test_lines_are_cut_where_they_end_and_long_ones_are_left_out(blocks):
@@ -84,6 +85,7 @@ def test_lines_are_cut_where_they_end_and_long_ones_are_left_out(blocks):
     assert through_pipe(blocks, 20) == [line if len(line) <= 20 else None for line in lines]
 
 
+@pytest.mark.full
 def test_nothing_but_the_protocol_reaches_standard_output():
     with Server("-c", NOISY) as server:
         answers = [server.result("machine") for _ in range(3)]
@@ -93,6 +95,7 @@ def test_nothing_but_the_protocol_reaches_standard_output():
             assert server.errors.count(said) == 3
 
 
+@pytest.mark.full
 def test_a_method_that_a_worker_does_not_know_and_ids_in_use():
     with Server("-c", NOISY) as server:
         assert "does not answer 'fetch'" in server.failure("fetch", name="a/b").what
@@ -116,6 +119,7 @@ def test_canceling_twice_is_canceling_once():
     assert told == [1]
 
 
+@pytest.mark.full
 def test_too_many_requests_are_refused():
     with Server("-c", NOISY) as server:
         for _ in range(64):
@@ -218,6 +222,7 @@ def test_a_worker_that_dies_is_told_and_started_again(child):
     assert isinstance(child.ask(MachineRequest(id="2"), Job("2", sink), about="x"), Result)
 
 
+@pytest.mark.full
 def test_canceling_reaches_the_worker(child):
     sink = Sink()
     job = Job("1", sink)
@@ -228,6 +233,7 @@ def test_canceling_reaches_the_worker(child):
     assert isinstance(child.ask(request(), Job("1", sink), about="x"), Result)
 
 
+@pytest.mark.full
 def test_what_else_a_worker_did_that_had_to_be_ended_is_asked_again(child, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("burnish_engine.channel.child.CANCEL_GRACE_S", 0.1)
@@ -273,6 +279,7 @@ def test_end_if_idle_spares_a_busy_worker(child):
     assert outcome == ["canceled"]
 
 
+@pytest.mark.full
 def test_workers_end_with_whoever_started_them(tmp_path):
     """Also when it is killed and cannot say goodbye."""
     import psutil

@@ -42,6 +42,7 @@ def gguf(source, adapter, tmp_path_factory):
     return write_16_bit(source, adapter, tmp_path_factory.mktemp("chat-gguf"))
 
 
+@pytest.mark.full
 def test_the_exported_file_answers_like_the_tuned_model(source, adapter, gguf):
     base, tuned, file = TorchChat(source), TorchChat(source, adapter), GgufChat(gguf, threads=1)
     backends: list[ChatBackend] = [base, tuned, file]
@@ -53,6 +54,7 @@ def test_the_exported_file_answers_like_the_tuned_model(source, adapter, gguf):
         backend.close()
 
 
+@pytest.mark.full
 def test_a_loaded_model_collects_garbage_at_python_s_own_pace(source):
     usual = gc.get_threshold()
     collect_seldom()
@@ -83,6 +85,7 @@ def test_one_loaded_model_is_base_and_tuned(source, adapter, tmp_path):
         base.use_adapter(True)
 
 
+@pytest.mark.full
 def test_a_model_of_an_unknown_family_answers_through_transformers(tmp_path):
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
@@ -108,6 +111,7 @@ def test_conversations_grow(source, adapter, gguf):
     file.close()
 
 
+@pytest.mark.full
 def test_bf16_and_closing(source):
     chat = TorchChat(source, precision="bf16", device=torch.device("cpu"))
     assert chat.stream(CHAT, SHORT).finish().tokens > 0
@@ -136,6 +140,7 @@ def test_bad_conversations_are_told(source, gguf):
         backend.close()
 
 
+@pytest.mark.full
 def test_a_template_from_outside_stays_in_its_sandbox(source):
     tokenizer = load_tokenizer(source)
     tokenizer.chat_template = "{{ ''.__class__.__mro__ }}"

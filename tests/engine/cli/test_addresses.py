@@ -23,6 +23,7 @@ COMMANDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_address_is_refused_whole_where_it_means_nothing(tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)

@@ -73,6 +73,7 @@ BAD_DATA = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", BAD_DATA)
 def test_bad_data(work, model, capsys, case):
     make, words = BAD_DATA[case]
@@ -162,6 +163,7 @@ BAD_MODELS = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("make", "words"), BAD_MODELS, ids=lambda value: getattr(value, "__name__", ""))
 def test_bad_model_folders(work, model, capsys, make, words):
     make(model, work / "kaputt ü")
@@ -171,6 +173,7 @@ def test_bad_model_folders(work, model, capsys, make, words):
     assert not list(runs_dir().iterdir())
 
 
+@pytest.mark.full
 def test_no_such_model_folder(work, capsys):
     assert train(work, work / "nowhere") == 2
     assert "does not exist" in paragraph(capsys)
@@ -236,6 +239,7 @@ def test_a_file_without_permission_is_no_mistake_in_the_usage(tmp_path, capsys, 
     assert "--help" not in said
 
 
+@pytest.mark.full
 def test_good_input_with_awkward_paths_trains(work, model, capsys):
     assert train(work, model) == 0
     assert [path.is_dir() for path in runs_dir().iterdir()] == [True]

@@ -61,6 +61,7 @@ def run(trained, burnish_home):
     return open_run("last")
 
 
+@pytest.mark.full
 def test_the_file_and_its_modelfile_carry_it(run):
     assert main(["export", "last", "--to", "ollama", "--quant", "F16"]) == 0
     (file,) = run.export.glob("*.gguf")
@@ -72,6 +73,7 @@ def test_the_file_and_its_modelfile_carry_it(run):
     assert main(["verify", str(file), "--against", "last"]) == 0
 
 
+@pytest.mark.full
 def test_a_file_with_another_template_is_refused(run, capsys):
     from gguf import GGUFReader
 
@@ -94,6 +96,7 @@ def test_the_merged_folder_carries_it(run, tmp_path):
     assert "chat_template" not in json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("variant", ["tuned", "base"])
 def test_one_talks_to_the_run_by_it(run, variant, monkeypatch):
     asked = []
@@ -118,6 +121,7 @@ def test_another_template_is_another_model_on_the_shelf(run):
     assert own is not first
 
 
+@pytest.mark.full
 def test_the_samples_of_the_training_were_asked_by_it(run):
     """The greedy sample at the end is what the trained model answers to the chosen template's prompt."""
     from support.models.export import tuned_model
@@ -135,6 +139,7 @@ def test_messages_are_rendered_by_it(run):
     assert tokenizer.apply_chat_template(HI, tokenize=False, add_generation_prompt=True) == HI_RENDERED
 
 
+@pytest.mark.full
 def test_a_resumed_run_goes_on_with_the_template_it_began_with(run):
     recipe = read_recipe(run)
     assert "edited" in Path(recipe.data.template).read_text(encoding="utf-8")

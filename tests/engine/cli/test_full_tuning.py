@@ -51,6 +51,7 @@ def said(capsys, *arguments):
     return capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_the_run_has_a_model_and_no_adapter(run):
     assert not run.adapter.exists()
     model = AutoModelForCausalLM.from_pretrained(run.model)
@@ -58,6 +59,7 @@ def test_the_run_has_a_model_and_no_adapter(run):
     assert sorted(path.name for path in next(run.checkpoints.iterdir()).iterdir() if path.is_dir()) == ["model"]
 
 
+@pytest.mark.full
 def test_files_hold_the_trained_weights_and_are_verified(run, capsys):
     tensors = load_file(run.model / "model.safetensors")
     report = FidelityReport.model_validate_json(said(capsys, "export", "last", "--quant", "F16", "--json"))
@@ -83,6 +85,7 @@ def test_the_folder_is_the_model_exactly(run, capsys, tmp_path):
     AutoModelForCausalLM.from_pretrained(tmp_path / "safetensors")
 
 
+@pytest.mark.full
 def test_another_training_of_the_same_base_is_another_model(run, capsys):
     first = FidelityReport.model_validate_json(said(capsys, "export", "last", "--quant", "Q8_0", "--json"))
     (file,) = run.export.glob("*.gguf")
@@ -106,6 +109,7 @@ def test_no_adapter_is_exported(run, capsys, tmp_path):
     assert not (tmp_path / "out" / "adapter").exists()
 
 
+@pytest.mark.full
 def test_tuned_and_base_are_talked_to(run):
     models = ModelCache()
     replies = {}
@@ -127,6 +131,7 @@ def without_base(trained):
     base.with_name("elsewhere").rename(base)
 
 
+@pytest.mark.full
 def test_it_needs_its_base_no_more(run, capsys, without_base):
     assert said(capsys, "chat", "last", *SAY).strip()
     text = " ".join(said(capsys, "export", "last", "--quant", "Q8_0", "--quant", "F16").split())

@@ -13,6 +13,7 @@ WORKER = (
 )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("code", [COMMAND, WORKER], ids=["command", "worker"])
 def test_a_process_collects_no_garbage_at_every_turn_while_it_imports(code):
     command = [sys.executable, "-c", f"import gc\n{code}"]
@@ -20,6 +21,7 @@ def test_a_process_collects_no_garbage_at_every_turn_while_it_imports(code):
     assert int(done.stdout) > 100_000
 
 
+@pytest.mark.full
 def test_the_command_line_loads_no_http_library():
     code = "import sys, burnish_engine.cli.command_line; print({'httpx2', 'huggingface_hub'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -61,6 +61,7 @@ def test_what_our_modules_log_is_said_once_on_standard_error(capsys):
     assert (printed.out, printed.err) == ("", "Unpacking [it]...\n")
 
 
+@pytest.mark.full
 def test_a_whole_training_in_a_log_tells_stages_the_prediction_and_what_came_of_it(tmp_path, capsys):
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(dump_recipe(tiny_recipe(tmp_path, max_steps=3)), encoding="utf-8")

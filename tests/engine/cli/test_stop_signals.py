@@ -45,6 +45,7 @@ sys.exit(main(["runs", "list"]))
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.name == "nt", reason="sends signals")
 def test_a_signal_during_the_imports_ends_the_process_at_once():
     """An import may swallow an exception, so none is raised there. And the entry point itself imports nothing heavy."""
@@ -62,6 +63,7 @@ entry.run()
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.name == "nt", reason="sends signals")
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_a_signal_before_the_first_import_ends_the_process_in_words(number):
@@ -89,6 +91,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.skipif(os.name == "nt", reason="sends signals")
 @pytest.mark.parametrize(("way", "number"), [("Finalized()", signal.SIGINT), ("callback()", signal.SIGTERM)])
 def test_a_signal_that_a_finalizer_or_a_callback_swallows_stops_all_the_same(way, number):
@@ -114,6 +117,7 @@ entry.run()
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.name == "nt", reason="sends signals")
 @pytest.mark.parametrize(("waiting", "code", "said"), [(False, 0, ""), (True, 20, "burnish: Stopped.\n")])
 def test_a_signal_while_the_interpreter_ends_is_no_signals_exit_code(waiting, code, said):
@@ -136,6 +140,7 @@ entry.run()
 """
 
 
+@pytest.mark.full
 def test_an_interrupt_inside_a_librarys_exec_ends_with_20_too(tmp_path):
     """With -m, Python remembers such an interrupt, and ends itself with SIGINT although it was handled."""
     (tmp_path / "interrupted.py").write_text(INSIDE_EXEC)

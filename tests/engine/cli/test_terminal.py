@@ -59,6 +59,7 @@ def test_a_run_with_escapes_and_markup_in_its_texts_is_shown(evil_run, capsys, m
         assert "[/bold] [data] [red] :smile:" in printed
 
 
+@pytest.mark.full
 def test_names_of_columns_and_files_are_shown_as_they_are(tmp_path, capsys, model):
     data = tmp_path / "[data] :smile: \x1b[2J.jsonl"
     write_jsonl(data, [{"\x1b[31m[x]": "a", "text": f"words \x1b[0m {number}"} for number in range(8)])

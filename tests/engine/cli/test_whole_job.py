@@ -46,6 +46,7 @@ def wait_until(condition, timeout_s=600):
     pytest.fail("waited in vain")
 
 
+@pytest.mark.full
 def test_train_talk_export_verify(recipe_file, capsys, tmp_path):
     assert main(["train", str(recipe_file(max_steps=30, epochs=10.0, learning_rate=2e-2))]) == 0
     assert "burnish export" in capsys.readouterr().out
@@ -70,6 +71,7 @@ def test_train_talk_export_verify(recipe_file, capsys, tmp_path):
     assert (run.export / "safetensors" / "model.safetensors").is_file()
 
 
+@pytest.mark.full
 def test_unknown_quant_and_unfinished_runs_are_refused(recipe_file, capsys, tmp_path):
     assert main(["train", str(recipe_file(max_steps=1))]) == 0
     assert main(["export", "last", "--quant", "Q9_Z"]) == 2
@@ -81,6 +83,7 @@ def test_unknown_quant_and_unfinished_runs_are_refused(recipe_file, capsys, tmp_
     assert "no adapter yet" in capsys.readouterr().err
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_kill_and_resume_through_the_command_line(recipe_file, tmp_path, capsys):
     recipe = recipe_file(max_steps=400, epochs=500.0, checkpoint_every=5)
@@ -111,6 +114,7 @@ def test_kill_and_resume_through_the_command_line(recipe_file, tmp_path, capsys)
     assert not run.root.exists()
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
 def test_ctrl_c_saves_and_a_busy_device_queues(recipe_file, tmp_path, capsys):

@@ -119,6 +119,7 @@ def test_example_shows_the_learned_part(write_jsonl, make_tokenizer, backend):
     ]
 
 
+@pytest.mark.full
 def test_all_formats_and_shapes_together(tmp_path, write_jsonl, make_tokenizer):
     import pyarrow
     from pyarrow import parquet
@@ -140,6 +141,7 @@ def test_all_formats_and_shapes_together(tmp_path, write_jsonl, make_tokenizer):
     assert prepared.facts.rows == prepared.facts.train_rows == 8
 
 
+@pytest.mark.full
 def test_end_of_sequence_is_learned_when_it_is_the_padding(write_jsonl, make_tokenizer):
     tokenizer = make_tokenizer(pad_token="<|im_end|>")
     prepared = prepare(recipe(write_jsonl(chats(10))), tokenizer)
@@ -181,6 +183,7 @@ def held_out_rows(prepared):
     return [document.row for document in prepared.validation]
 
 
+@pytest.mark.full
 def test_split_is_deterministic_complete_and_seeded(write_jsonl, make_tokenizer):
     path, tokenizer = write_jsonl(chats(200)), make_tokenizer()
     first, again = (prepare(recipe(path, validation_share=0.1), tokenizer) for _ in range(2))
@@ -241,6 +244,7 @@ def test_long_rows_can_be_dropped(write_jsonl, make_tokenizer):
     assert (facts.truncated_rows, facts.train_rows) == (0, 8)
 
 
+@pytest.mark.full
 def test_only_long_rows_say_which_length_would_do(write_jsonl, make_tokenizer):
     path = write_jsonl([chat("Long?", "word " * (300 + n)) for n in range(40)])
     with pytest.raises(DataError) as caught:
@@ -294,6 +298,7 @@ def test_a_template_that_refuses_every_row_is_quoted(write_jsonl, make_tokenizer
     assert "System role not supported" in message
 
 
+@pytest.mark.full
 def test_hostile_template_is_a_data_error(write_jsonl, make_tokenizer):
     tokenizer = make_tokenizer(source="{{ messages.__class__.__base__.__subclasses__() }}")
     assert "sandbox" in refusal(write_jsonl(chats(3)), tokenizer)
@@ -355,6 +360,7 @@ def test_warnings_are_also_facts(write_jsonl, make_tokenizer):
     assert prepared.facts.warnings == prepared.warnings
 
 
+@pytest.mark.full
 def test_hash_tells_training_data_apart(write_jsonl, make_tokenizer):
     tokenizer = make_tokenizer()
 
@@ -371,6 +377,7 @@ def test_hash_tells_training_data_apart(write_jsonl, make_tokenizer):
     assert len({digest(chats(10), validation_files=[str(file)]) for file in held_out}) == 2
 
 
+@pytest.mark.full
 def test_progress_is_told(write_jsonl, make_tokenizer):
     told = []
     path = write_jsonl(chats(1100))

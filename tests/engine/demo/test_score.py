@@ -49,6 +49,7 @@ def test_the_datasets_own_replies_count_and_are_split_cleanly():
     assert len(set(prompts)) == len(prompts)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("dataset", "good"), [([], GOOD), (["one-sentence"], SENTENCE)])
 def test_the_script_scores_a_replies_file(tmp_path, dataset, good):
     replies = {"base": [{"reply": "no", "stopped": True}], "tuned": [{"reply": good, "stopped": True}]}

@@ -41,6 +41,7 @@ def said(capsys, *arguments, code):
     return " ".join(printed.out.split()), " ".join(printed.err.split())
 
 
+@pytest.mark.full
 def test_a_dry_run_shows_differences_runs_and_time_and_writes_nothing(write, tmp_path, capsys):
     files = write("a.toml"), write("b.toml", rank=16, learning_rate=1e-3)
     before = sorted(tmp_path.rglob("*"))
@@ -64,6 +65,7 @@ def test_unfair_recipes_are_refused_unless_asked_for(write, capsys):
     assert "unfair: another token budget" in text
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -102,6 +104,7 @@ def test_a_duel_needs_held_out_rows_and_an_empty_folder(write, tmp_path, capsys)
     assert "already holds something" in error
 
 
+@pytest.mark.full
 def test_sides_with_files_of_one_name_are_told_apart(write):
     files = [write("one/a.toml"), write("two/a.toml", rank=8)]
     found = forecast_duel(files, DuelOptions(), "")

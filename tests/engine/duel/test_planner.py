@@ -143,6 +143,7 @@ def test_diverged_runs_are_worse_than_any_and_decide_only_with_enough_pairs():
     assert not is_better([math.inf] * 9, [math.inf] * 9, 0.95)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [3, pytest.param(8, marks=pytest.mark.long)])
 @pytest.mark.parametrize(("steep", "count"), [
@@ -173,6 +174,7 @@ def test_equal_sides_get_a_winner_as_rarely_as_is_said(steep, seeds, count):
     assert winners / trials <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / trials)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_real_difference_is_found():
     chance, found = random.Random(1), 0

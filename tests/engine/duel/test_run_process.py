@@ -29,6 +29,7 @@ def nobody(state, status):
     pass
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_run_waits_in_the_queue_is_stopped_from_outside_and_goes_on(run, tmp_path):
     paths, recipe, log = run
@@ -67,6 +68,7 @@ def test_a_run_waits_in_the_queue_is_stopped_from_outside_and_goes_on(run, tmp_p
     assert log.read_text(encoding="utf-8") == before
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_a_run_that_cannot_be_started_says_what_its_process_said(run, tmp_path):
     paths, recipe, log = run
@@ -100,6 +102,7 @@ def test_a_run_that_was_killed_is_told_with_its_cause(run):
         run_process._refuse_failure(paths, log)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_end_of_its_process_is_recorded(run):
     paths, recipe, log = run

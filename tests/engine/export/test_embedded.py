@@ -23,6 +23,7 @@ TEXTS = (
 )
 
 
+@pytest.mark.full
 def test_the_embedded_model_end_to_end(tmp_path, embedded_model):
     source = open_model("embedded")
     tokenizer = load_tokenizer(source)

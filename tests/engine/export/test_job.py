@@ -14,6 +14,7 @@ from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.garbage import collect_seldom
 from burnish_engine.export import job
 from burnish_engine.export.base.staging import staging_folder
+from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.quantize import quantize
 from burnish_engine.export.verify import report as report_module
@@ -49,6 +50,7 @@ def exported(wide, wide_adapter, tmp_path_factory):
     return out, report, seen
 
 
+@pytest.mark.full
 def test_files_have_their_names_and_their_proof(exported, wide):
     out, report, _ = exported
     assert visible(out) == ["fidelity.json", "my model-F16.gguf", "my model-Q4_K_M.gguf", "my model-Q8_0.gguf"]
@@ -73,6 +75,7 @@ def test_progress_only_grows_and_names_what_is_done(exported):
     assert set(MOMENTS) <= {what for what, _ in seen}
 
 
+@pytest.mark.full
 def test_a_second_export_adds_to_the_report(exported, wide, wide_adapter, tmp_path):
     out = tmp_path / "export"
     shutil.copytree(exported[0], out)
@@ -86,6 +89,7 @@ def test_a_second_export_adds_to_the_report(exported, wide, wide_adapter, tmp_pa
     assert [file.quant for file in report.files] == ["Q4_0"]  # the others were made of another adapter
 
 
+@pytest.mark.full
 def test_the_16_bit_file_stays_only_where_asked_for(wide, tmp_path):
     usual = gc.get_threshold()
     collect_seldom()
@@ -97,6 +101,7 @@ def test_the_16_bit_file_stays_only_where_asked_for(wide, tmp_path):
     assert visible(tmp_path / "b") == ["base-BF16.gguf", "base-Q8_0.gguf", "fidelity.json"]
 
 
+@pytest.mark.full
 def test_weights_beyond_f16_go_through_bf16(tmp_path):
     import torch
 
@@ -115,6 +120,7 @@ def test_weights_beyond_f16_go_through_bf16(tmp_path):
         assert "cannot hold" not in str(error)  # whether so coarse a file passes is another matter
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["../../evil", "con", "a\nb", "", "ünï cödé", "x" * 300, "..", "C:\\x"])
 def test_hostile_names_stay_in_the_folder(wide, tmp_path, name):
     out = tmp_path / "export"
@@ -125,6 +131,7 @@ def test_hostile_names_stay_in_the_folder(wide, tmp_path, name):
         assert "\n" not in model.metadata["general.name"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_cancelling_at_any_moment_leaves_nothing(wide, wide_adapter, tmp_path, moment):
     now = []
@@ -153,6 +160,7 @@ def test_a_worker_that_dies_leaves_nothing(wide, tmp_path, monkeypatch):
     assert visible(tmp_path) == hidden(tmp_path) == []
 
 
+@pytest.mark.full
 def test_too_little_space_is_told_before_anything_is_written(wide, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(10**9, 10**9, 1000))
     monkeypatch.setattr(job, "write_gguf", lambda *_, **__: pytest.fail("it began"))
@@ -161,6 +169,7 @@ def test_too_little_space_is_told_before_anything_is_written(wide, tmp_path, mon
     assert visible(tmp_path) == hidden(tmp_path) == []
 
 
+@pytest.mark.full
 def test_a_disk_that_fills_while_writing_is_no_space(wide, tmp_path, monkeypatch):
     from gguf import GGUFWriter
 
@@ -173,6 +182,7 @@ def test_a_disk_that_fills_while_writing_is_no_space(wide, tmp_path, monkeypatch
     assert visible(tmp_path) == hidden(tmp_path) == []
 
 
+@pytest.mark.full
 def test_a_faulty_conversion_is_deleted_and_told(wide, wide_adapter, tmp_path, monkeypatch):
     monkeypatch.setattr("burnish_engine.export.gguf.families.llama.permute_rows", lambda weight, heads: weight)
     with pytest.raises(FidelityError, match=r"x-F16\.gguf: .*mean KL divergence") as caught:
@@ -184,6 +194,7 @@ def test_a_faulty_conversion_is_deleted_and_told(wide, wide_adapter, tmp_path, m
     assert report["files"][0]["problems"]
 
 
+@pytest.mark.full
 def test_one_bad_type_does_not_take_the_good_ones_with_it(wide, tmp_path, monkeypatch):
     refusing(monkeypatch, "Q4_0")
     with pytest.raises(FidelityError, match=r"1 of 2 files.*x-Q4_0\.gguf: Too coarse\..*x-Q8_0\.gguf passed"):
@@ -204,6 +215,7 @@ def refusing(monkeypatch, quant):
     monkeypatch.setattr(job, "check_file", strict)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("refused", ["Q4_K_M", "F16"])
 def test_an_earlier_file_is_not_left_in_place_of_a_refused_one(exported, wide, tmp_path, monkeypatch, refused):
     out = tmp_path / "export"
@@ -228,6 +240,7 @@ def test_types_that_were_never_made_leave_no_earlier_file_either(exported, wide,
     assert [(file.quant, file.passed) for file in report.files] == [("Q4_K_M", True), ("F16", False)]
 
 
+@pytest.mark.full
 def test_files_get_their_names_after_their_proof(wide, tmp_path, monkeypatch):
     real, seen = report_module.publish, []
 
@@ -242,6 +255,7 @@ def test_files_get_their_names_after_their_proof(wide, tmp_path, monkeypatch):
     assert seen == ["x-F16.gguf", "x-Q8_0.gguf"]
 
 
+@pytest.mark.full
 def test_without_a_report_no_file_gets_its_name(wide, tmp_path, monkeypatch):
     def full(path, *_args, **_options):
         raise NoSpaceError(f"The disk is full: {path} could not be written.")
@@ -252,6 +266,7 @@ def test_without_a_report_no_file_gets_its_name(wide, tmp_path, monkeypatch):
     assert visible(tmp_path) == hidden(tmp_path) == []
 
 
+@pytest.mark.full
 def test_the_report_forgets_a_file_that_could_not_get_its_name(wide, tmp_path, monkeypatch):
     real = report_module.publish
 
@@ -285,6 +300,7 @@ def test_a_folder_that_cannot_be_written_is_told(wide, tmp_path):
         export_gguf(wide, None, tmp_path / "file" / "out", "x", ["Q8_0"])
 
 
+@pytest.mark.full
 def test_verify_says_yes_and_no(exported, wide, wide_adapter, tmp_path):
     out, _, _ = exported
     for quant in ("F16", "Q4_K_M"):
@@ -298,6 +314,24 @@ def test_verify_says_yes_and_no(exported, wide, wide_adapter, tmp_path):
     assert (out / "my model-F16.gguf").exists()
 
 
+def test_verify_notices_one_bit_that_rounding_hides(exported, wide, wide_adapter, tmp_path):
+    out, _, _ = exported
+    moved = shutil.copyfile(out / "my model-Q4_K_M.gguf", tmp_path / "moved.gguf")
+    name = "blk.1.ffn_up.weight"
+    with moved.open("r+b") as file:
+        header = read_header(moved)
+        file.seek(header.data_start + header.offsets[name] + 100)  # codes of the first block
+        code = file.read(1)[0]
+        file.seek(-1, 1)
+        file.write(bytes([code ^ 1]))
+    for exports, state in (((), "unknown"), ((out,), "changed")):
+        report = verify_file(moved, wide, wide_adapter, held_out=rows(wide), exports=exports, threads=1)
+        (file,) = report.files
+        assert (file.provenance, file.passed) == (state, state == "unknown")
+        assert [name in problem for problem in file.problems] == [True] * len(exports)
+
+
+@pytest.mark.full
 def test_verify_refuses_the_file_of_a_nearly_equal_adapter(exported, wide, wide_adapter, tmp_path):
     """An adapter whose difference four bits hide is told apart by the file's own record."""
     out, _, _ = exported

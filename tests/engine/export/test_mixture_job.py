@@ -28,6 +28,7 @@ def exported(name, folder, **options):
     return source, adapter, report
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", EVERY)
 def test_every_file_is_proven(name, tmp_path):
     texts = rows(make_mixture(name, tmp_path / "texts"), 6)
@@ -42,6 +43,7 @@ def test_every_file_is_proven(name, tmp_path):
     assert cost.sizes == {file.quant: file.bytes for file in report.files}
 
 
+@pytest.mark.full
 def test_gpt_oss_keeps_what_was_not_adapted(tmp_path):
     _, _, report = exported(GPT_OSS, tmp_path)
     for file in report.files:
@@ -51,6 +53,7 @@ def test_gpt_oss_keeps_what_was_not_adapted(tmp_path):
         assert file.quant == "F16" or any("stayed MXFP4" in text for text in file.fallbacks)
 
 
+@pytest.mark.full
 def test_a_file_is_verified_again_and_a_damaged_one_is_refused(tmp_path):
     source, adapter, _ = exported(QWEN, tmp_path)
     path = tmp_path / "out" / "x-Q8_0.gguf"
@@ -65,6 +68,7 @@ def test_a_file_is_verified_again_and_a_damaged_one_is_refused(tmp_path):
     assert "row 7 of 256 of expert 4" in " ".join(report.files[0].problems)
 
 
+@pytest.mark.full
 def test_a_fault_in_merging_experts_shows(tmp_path, monkeypatch):
     real = StackUpdate.of_expert
     monkeypatch.setattr(StackUpdate, "of_expert", lambda self, expert, rows=slice(None): real(self, expert ^ 1, rows))

@@ -25,6 +25,7 @@ def prepared_run(tmp_path_factory):
     return paths, recipe, source, data
 
 
+@pytest.mark.full
 def test_rows_and_their_supervised_tokens_are_those_of_training(prepared_run):
     paths, recipe, source, data = prepared_run
     rows = export_rows(paths, recipe, source)

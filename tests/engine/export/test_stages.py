@@ -58,6 +58,7 @@ def same(one, other):
     return all(sha256_file(one / name) == sha256_file(other / name) for name in names)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stage", STAGES)
 def test_canceled_at_a_stage_leaves_nothing_and_works_again(wide, wide_adapter, whole, tmp_path, stage):
     now = []
@@ -73,6 +74,7 @@ def test_canceled_at_a_stage_leaves_nothing_and_works_again(wide, wide_adapter, 
         assert same(tmp_path, whole)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stage", STAGES[1::2])
 def test_a_disk_that_fills_at_a_stage_leaves_nothing(wide, wide_adapter, tmp_path, monkeypatch, stage):
     def fill(what, _share):
@@ -85,6 +87,7 @@ def test_a_disk_that_fills_at_a_stage_leaves_nothing(wide, wide_adapter, tmp_pat
     assert left(tmp_path) == []
 
 
+@pytest.mark.full
 def test_a_matrix_that_cannot_be_written_is_no_space(wide, wide_adapter, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -95,6 +98,7 @@ def test_a_matrix_that_cannot_be_written_is_no_space(wide, wide_adapter, tmp_pat
     assert left(tmp_path) == []
 
 
+@pytest.mark.full
 def test_the_quantizer_meets_a_full_disk(wide, wide_adapter, tmp_path, monkeypatch):
     real = job.quantize
 
@@ -127,6 +131,7 @@ export_telling(open_model(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), sy
 """
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
 @pytest.mark.parametrize("stage", KILLED)

@@ -21,12 +21,14 @@ def test_every_type_that_fits_is_predicted_with_its_exact_size(wide, wide_adapte
     assert types["F16"].bytes > types["Q8_0"].bytes > types["Q4_K_M"].bytes > types["Q2_K"].bytes
 
 
+@pytest.mark.full
 def test_smaller_files_keep_less_and_are_faster(wide, wide_adapter):
     _, types = forecast(wide, wide_adapter)
     assert 1.0 >= types["Q8_0"].gain_kept > types["Q4_K_M"].gain_kept > types["Q2_K"].gain_kept > 0
     assert types["Q8_0"].tokens_per_s < types["Q4_K_M"].tokens_per_s
 
 
+@pytest.mark.full
 def test_a_small_gain_is_lost_sooner_and_none_cannot_be_kept(wide, wide_adapter):
     _, small = forecast(wide, wide_adapter, gain=0.1)
     assert small["Q2_K"].gain_kept == 0.0
@@ -40,10 +42,12 @@ def test_without_a_matrix_types_that_need_one_are_left_out(wide, wide_adapter):
     assert not set(NEED_IMPORTANCE) & set(types)
 
 
+@pytest.mark.full
 def test_nothing_more_is_predicted_where_it_is_not_asked_for(wide, wide_adapter):
     assert forecast_gguf(wide, wide_adapter, "x", ["Q8_0"]).types == []
 
 
+@pytest.mark.full
 def test_reading_memory_is_measured():
     assert read_rate() > 1e8
 

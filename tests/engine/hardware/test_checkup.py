@@ -52,6 +52,7 @@ def no_kernels(monkeypatch):
     monkeypatch.setattr(module, "_missing_libraries", list)
 
 
+@pytest.mark.full
 def test_a_kernel_is_run_and_only_that_is_believed(monkeypatch):
     monkeypatch.setattr(module, "probe", lambda: probe().model_copy(update={"gpus": [], "gpu_problem": None}))
     healthy = check_up()

@@ -65,6 +65,7 @@ def test_several_are_carried_out_and_checked(hub, model, tiny, burnish_home):
     assert read_manifest(fetched_model_dir(NAME)), "a model that is here stays"
 
 
+@pytest.mark.full
 def test_a_paused_one_goes_on_where_it_stopped(hub, model, burnish_home):
     model.pause_s = 0.05
     queue.add_download(NAME)
@@ -86,6 +87,7 @@ def wanted(model):
     return [name for name in model.files if not name.endswith((".py", ".bin")) and name != "consolidated.safetensors"]
 
 
+@pytest.mark.full
 def test_a_killed_process_loses_nothing(hub, model, burnish_home):
     model.pause_s = 0.05
     queue.add_download(NAME)
@@ -129,6 +131,7 @@ def test_what_another_program_downloads_is_neither_waited_for_nor_deleted(burnis
     assert not kept.exists()
 
 
+@pytest.mark.full
 def test_damage_on_the_way_is_said(hub, model, burnish_home):
     model.wrong_bytes.add(WEIGHTS)
     queue.add_download(NAME)
@@ -138,6 +141,7 @@ def test_damage_on_the_way_is_said(hub, model, burnish_home):
     assert not fetched_model_dir(NAME).exists()
 
 
+@pytest.mark.full
 def test_two_are_downloaded_at_a_time(hub, model, tiny, burnish_home):
     names = [NAME, OTHER, "Bench/Third"]
     for name in names[1:]:
@@ -174,6 +178,7 @@ def test_a_network_that_is_not_there_is_said(burnish_home, monkeypatch):
     assert "network" in failed.remedy
 
 
+@pytest.mark.full
 def test_a_token_is_in_no_file_and_is_asked_for_again(hub, model, burnish_home):
     model.gated, model.admitted, model.pause_s = "auto", ("hf_secret",), 0.05
     queue.add_download(NAME, "hf_secret")

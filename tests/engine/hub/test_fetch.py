@@ -24,6 +24,7 @@ NEEDED = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 def test_only_what_training_needs_arrives_and_opens(model, tiny):
     folder = fetch(NAME)
     assert {path.name for path in folder.iterdir()} == NEEDED & ({*model.files} | {"burnish-model.json"})
@@ -35,6 +36,7 @@ def test_only_what_training_needs_arrives_and_opens(model, tiny):
     assert {path.name for path in (models_dir() / ".partial").iterdir()} <= {"Bench--Tiny-Llama.lock"}
 
 
+@pytest.mark.full
 def test_what_was_fetched_is_written_down(model):
     folder = fetch(NAME)
     manifest = read_manifest(folder)
@@ -47,6 +49,7 @@ def test_what_was_fetched_is_written_down(model):
     }
 
 
+@pytest.mark.full
 def test_progress_ends_with_all_bytes_and_never_goes_back(model):
     told = []
     fetch(NAME, progress=lambda what, done, total: told.append((done, total)))
@@ -56,6 +59,7 @@ def test_progress_ends_with_all_bytes_and_never_goes_back(model):
     assert counts == sorted(counts)
 
 
+@pytest.mark.full
 def test_license_gating_and_size_are_told_before_the_download(hub, model):
     model.gated, model.admitted = "auto", ("hf_good",)
     seen = []
@@ -70,6 +74,7 @@ def test_license_gating_and_size_are_told_before_the_download(hub, model):
     assert total > len(model.files[WEIGHTS])
 
 
+@pytest.mark.full
 def test_a_named_license_is_read_from_the_card(model):
     model.card, model.license = {"license": "other", "license_name": "tiny-community"}, "other"
     seen = []
@@ -77,6 +82,7 @@ def test_a_named_license_is_read_from_the_card(model):
     assert seen == ["tiny-community"]
 
 
+@pytest.mark.full
 def test_again_downloads_nothing_and_a_new_commit_everything_new(hub, model):
     fetch(NAME)
     before = len(hub.requests)
@@ -89,6 +95,7 @@ def test_again_downloads_nothing_and_a_new_commit_everything_new(hub, model):
     assert {path.name for path in models_dir().iterdir()} == {".partial", folder.name}
 
 
+@pytest.mark.full
 def test_a_damaged_folder_is_fetched_again(model):
     folder = fetch(NAME)
     (folder / WEIGHTS).unlink()
@@ -96,6 +103,7 @@ def test_a_damaged_folder_is_fetched_again(model):
     assert (folder / WEIGHTS).read_bytes() == model.files[WEIGHTS]
 
 
+@pytest.mark.full
 def test_a_revision_can_be_named(model):
     assert read_manifest(fetch(NAME, revision=model.commit)).revision == model.commit
     shutil.rmtree(fetched_model_dir(NAME))
@@ -111,6 +119,7 @@ def split_weights(model, names=("model-00001-of-00002.safetensors", "model-00002
     model.files["model.safetensors.index.json"] = json.dumps(index).encode()
 
 
+@pytest.mark.full
 def test_weights_in_several_files(model):
     split_weights(model)
     model.files["model-00003-of-00002.safetensors"] = b"not in the index"
@@ -122,6 +131,7 @@ def test_weights_in_several_files(model):
     }
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "name",
     ["../../evil.safetensors", "/tmp/evil.safetensors", "C:\\evil.safetensors", "sub/x.safetensors", "code.py",
@@ -141,6 +151,7 @@ def test_an_index_of_missing_files(model):
     assert "model-00002-of-00002.safetensors" in refusal(SetupError)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("index", [b"", b"[]", b'{"weight_map": 3}', b'{"weight_map": {}}', b"[" * 5000, b"\xff"])
 def test_an_index_that_is_none(model, index):
     split_weights(model)
@@ -179,6 +190,7 @@ def test_a_models_folder_that_cannot_be_made(model, burnish_home):
     assert "models" in refusal(NoSpaceError)
 
 
+@pytest.mark.full
 def test_of_two_at_once_one_downloads_and_the_other_waits(hub, model):
     model.pause_s = 0.01
     told, folders = [], []
@@ -197,6 +209,7 @@ def test_of_two_at_once_one_downloads_and_the_other_waits(hub, model):
     assert hub.sent(WEIGHTS) == len(model.files[WEIGHTS])
 
 
+@pytest.mark.full
 def test_it_says_who_asks_and_nothing_more(hub, model):
     fetch(NAME)
     assert {request.agent.split("/")[0] for request in hub.requests} == {"burnish"}

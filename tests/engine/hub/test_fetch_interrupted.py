@@ -15,6 +15,7 @@ from burnish_engine.hub.fetch import fetch
 from support.hubs.fetching import NAME, WEIGHTS, refusal
 
 
+@pytest.mark.full
 def test_a_cut_connection_goes_on_where_it_stopped(hub, model):
     size = len(model.files[WEIGHTS])
     model.cut_after[WEIGHTS] = [100_000, 200_000]
@@ -25,6 +26,7 @@ def test_a_cut_connection_goes_on_where_it_stopped(hub, model):
     assert starts == [0, 100_000, 300_000]
 
 
+@pytest.mark.full
 def test_a_server_that_keeps_cutting_is_given_up_and_the_part_stays(hub, model):
     model.cut_after[WEIGHTS] = [100_000] + [0] * 20
     text = refusal(SetupError)
@@ -35,6 +37,7 @@ def test_a_server_that_keeps_cutting_is_given_up_and_the_part_stays(hub, model):
     assert hub.sent(WEIGHTS) - before == len(model.files[WEIGHTS]) - 100_000
 
 
+@pytest.mark.full
 def test_killed_in_mid_file_and_started_again_downloads_only_the_rest(hub, model):
     model.pause_s = 0.03
     code = f"from burnish_engine.hub.fetch import fetch; fetch({NAME!r})"
@@ -55,6 +58,7 @@ def test_killed_in_mid_file_and_started_again_downloads_only_the_rest(hub, model
     assert {name: count for name, count in again.items() if count} == {WEIGHTS: len(model.files[WEIGHTS]) - there}
 
 
+@pytest.mark.full
 def test_canceled_and_started_again(hub, model):
     model.pause_s = 0.01
     with pytest.raises(StoppedError):
@@ -65,6 +69,7 @@ def test_canceled_and_started_again(hub, model):
     assert 0 < [r.start for r in hub.file_requests(WEIGHTS)][-1] <= 400_000
 
 
+@pytest.mark.full
 def test_a_file_that_changed_between_attempts_starts_over(hub, model):
     model.cut_after[WEIGHTS] = [100_000] + [0] * 20
     refusal(SetupError)
@@ -106,6 +111,7 @@ def test_a_part_longer_than_the_file_is_dropped(model):
     assert (fetch(NAME) / WEIGHTS).read_bytes() == model.files[WEIGHTS]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [WEIGHTS, "config.json"])
 def test_wrong_bytes_are_deleted_and_told(hub, model, name):
     model.wrong_bytes.add(name)

@@ -14,6 +14,7 @@ from burnish_engine.models.checkpoint.source import open_model
 from support.hubs.fetching import NAME, WEIGHTS, refusal
 
 
+@pytest.mark.full
 def test_a_busy_hub_is_waited_for(hub, model):
     model.busy = [(429, 0), (503, None), (500, None)]
     told = []
@@ -22,6 +23,7 @@ def test_a_busy_hub_is_waited_for(hub, model):
     assert any("waiting" in what and "503" in what for what in told)
 
 
+@pytest.mark.full
 def test_retry_after_is_kept_to(model):
     model.busy = [(429, 1)]
     started = time.monotonic()
@@ -131,6 +133,7 @@ def test_offline_opens_no_connection(hub, model, monkeypatch, variable):
     assert hub.requests == []
 
 
+@pytest.mark.full
 def test_offline_says_when_the_model_is_here(model, monkeypatch):
     folder = fetch(NAME)
     monkeypatch.setenv("BURNISH_OFFLINE", "1")

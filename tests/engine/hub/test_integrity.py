@@ -24,6 +24,7 @@ def damage(path):
     path.write_bytes(content)
 
 
+@pytest.mark.full
 def test_a_fetched_model_is_as_published_until_a_byte_changes(model):
     folder = fetch(NAME)
     told = []
@@ -87,6 +88,7 @@ def test_of_a_copied_folder_nothing_is_claimed(tiny):
     assert found.unpublished > 3
 
 
+@pytest.mark.full
 def test_it_can_be_stopped(model):
     folder = fetch(NAME)
 

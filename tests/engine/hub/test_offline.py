@@ -48,6 +48,7 @@ def test_the_persons_choice_outlives_burnishs_own_setting(environment, values, o
     assert is_offline() is offline
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("persons", "kept"), [("", "0"), ("1", "1")])
 def test_every_burnish_process_keeps_it(persons, kept):
     code = (

@@ -76,6 +76,7 @@ def test_without_a_network_it_is_said(hub, tiny, monkeypatch):
         found()
 
 
+@pytest.mark.full
 def test_names_that_are_none_are_left_out(hub, tiny):
     hub.host("Bench/ok", tiny)
     hub.models["Bench/../../etc"] = hub.models["Bench/ok"]

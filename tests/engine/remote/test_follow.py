@@ -10,7 +10,7 @@ from burnish_engine.remote.backends.backend import DroppedError
 from burnish_engine.remote.follow import Follower
 from burnish_engine.remote.mirror import Mirror, read_job
 from burnish_engine.remote.there.relay_line import RelayLine
-from burnish_engine.runs.control import send
+from burnish_engine.runs.control import ControlReader, send
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import read_state, summarize
 
@@ -80,6 +80,25 @@ def test_another_attempt_goes_on_from_what_was_saved(paths):
     assert read_job(paths).attempt == 2
 
 
+def test_what_an_earlier_attempt_says_is_not_taken_for_this_ones(paths):
+    """A service repeats a job's whole log: the end, the events and the state of the attempt before come once more."""
+    late = read_state(paths).model_copy(update={"status": "running", "step": 99})
+    state = RelayLine(kind="state", text=late.model_dump_json(), attempt=1)
+    earlier = [step(1, attempt=1), step(2, attempt=1), state, end("failed", attempt=1)]
+    begins = RelayLine(kind="attempt", attempt=2, events=1)
+    backend = Scripted([earlier[0], begins, *earlier, step(2, attempt=2), phase(2, attempt=2), end(attempt=2)])
+    seen = []
+    assert follow(paths, backend, seen.append).status == "finished"
+    assert [(event.type, event.seq) for event in seen] == [("step", 0), ("step", 1), ("phase", 2)]
+    assert read_state(paths).step != 99
+
+
+def test_the_end_of_this_attempt_ends_it(paths):
+    again = [RelayLine(kind="attempt", attempt=2, events=0), end("stopped", attempt=2), step(1, attempt=2)]
+    outcome = follow(paths, Scripted([step(1), *again]))
+    assert outcome.status == "stopped"
+
+
 def test_a_torn_line_of_a_crash_here_is_cut_off(paths):
     paths.events.write_bytes(step(1).text.encode() + b"\n" + step(2).text.encode()[:20])
     backend = Scripted([step(2), end()])
@@ -117,6 +136,23 @@ def test_commands_reach_the_run_over_a_broken_connection(paths):
     outcome = follow(paths, backend)
     assert (outcome.status, outcome.exit_code) == ("stopped", ExitCode.STOPPED)
     assert [command.name for command in backend.sent] == ["stop"]
+
+
+def test_commands_from_before_this_attempt_are_not_sent_and_those_of_the_hand_over_are(paths):
+    send(paths, "stop")
+    reader = ControlReader(paths.control)
+    sent = send(paths, "checkpoint")
+    backend = Scripted([])
+
+    def late():
+        deadline = time.monotonic() + 20
+        while not backend.sent and time.monotonic() < deadline:
+            time.sleep(0.02)
+        yield end()
+
+    backend.connections = [late()]
+    Follower(backend, Mirror(paths, JOB), paths, lambda _text: None, commands=reader, waits_s=(0.01,)).follow()
+    assert [command.id for command in backend.sent] == [sent.id]
 
 
 def test_the_run_is_alive_here_while_it_is_followed(paths):

@@ -31,6 +31,7 @@ def offer(count, gpu="RTX 3090", usd_per_hour=None):
     return Offer(f"{gpu} x{count}", service_machine(gpu, count, disk_gb=2000), usd_per_hour=usd_per_hour, gpus=count)
 
 
+@pytest.mark.full
 def test_more_gpus_take_less_time_each_of_their_passes_and_the_price_of_all():
     four = offer(4, usd_per_hour=8.0)
     alone, shared = (plan_there(recipe(), [four], gpus=gpus)[0] for gpus in (1, 4))
@@ -44,6 +45,7 @@ def test_more_gpus_take_less_time_each_of_their_passes_and_the_price_of_all():
     assert found.best.used_gpus == 4  # the same machine for less time
 
 
+@pytest.mark.full
 def test_a_machine_of_many_gpus_is_taken_only_where_it_is_cheaper():
     offers = [offer(1, usd_per_hour=1.0), offer(4, usd_per_hour=4.5)]
     assert choose(plan_there(recipe(), offers)).offer.gpus == 1
@@ -90,6 +92,7 @@ def test_processes_share_a_processor_there_where_no_machine_has_a_gpu():
     assert [(one.plan.device[:3], one.used_gpus) for one in both] == [("CPU", 0), ("CPU", 0)]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("asked", "gpus", "count"), [({}, 0, 1), ({}, 4, 4), ({"gpus": [2, 3]}, 0, 2)])
 def test_a_cluster_is_asked_for_the_gpus_that_the_recipe_shares(tmp_path, asked, gpus, count):
     strategy = {"strategy": "data_parallel"} if asked else {}

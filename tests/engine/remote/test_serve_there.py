@@ -44,6 +44,7 @@ def until(process, kind):
     raise AssertionError(before)
 
 
+@pytest.mark.full
 def test_how_the_connection_is_made_comes_before_the_greeting(ssh, served):
     hello, before = until(served, "hello")
     assert hello["pid"] != served.pid
@@ -67,6 +68,7 @@ def test_an_engine_there_that_is_gone_is_said_with_its_last_words(ssh, served):
     assert served.wait(60) == failure["exit_code"] == ExitCode.ENVIRONMENT
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
@@ -84,6 +86,7 @@ def test_a_machine_that_cannot_be_reached_is_said_with_sshs_own_words(ssh, words
     assert done.returncode == failure["exit_code"] == ExitCode.ENVIRONMENT
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("place", ["here", "slurm:office"])
 def test_only_a_machine_that_ssh_reaches_answers(ssh, place):
     done = subprocess.run([*COMMAND[:-1], place], stdin=subprocess.DEVNULL, capture_output=True, check=False)

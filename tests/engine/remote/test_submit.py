@@ -63,6 +63,7 @@ def test_a_run_counts_as_alive_while_it_is_sent_and_is_given_back_at_the_end(pat
     assert (job.usd_per_hour, job.gpu, job.timeout_s) == (0.5, "1 x RTX 4090", 24 * 3600)
 
 
+@pytest.mark.full
 def test_a_stop_while_the_run_is_sent_reaches_the_job(paths):
     class Slow(Taking):
         def submit(self, bundle, offer, name):
@@ -82,12 +83,14 @@ def test_a_stop_while_the_run_is_sent_reaches_the_job(paths):
     assert [command.name for command in backend.sent] == ["stop"]
 
 
+@pytest.mark.full
 def test_what_was_stopped_is_not_given_back(paths):
     backend = Taking(paths, [step(1), end("stopped")])
     assert hand_over(paths, backend).status == "stopped"
     assert backend.released == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("error", [SetupError("It refuses."), DroppedError("cut")])
 def test_a_run_that_could_not_be_sent_is_not_begun(paths, error):
     backend = Taking(paths, refuses=error)

@@ -83,6 +83,7 @@ def test_a_dead_holder_blocks_nobody(monkeypatch):
     lease.acquire("cpu", create_run(Recipe()))
 
 
+@pytest.mark.full
 def test_only_the_holder_releases(other_process, monkeypatch):
     run = create_run(Recipe())
     hold("cpu", run, other_process, monkeypatch)
@@ -90,6 +91,7 @@ def test_only_the_holder_releases(other_process, monkeypatch):
     assert lease.holder_of("cpu") == str(run.root)
 
 
+@pytest.mark.full
 def test_the_first_waiting_run_of_each_free_device_starts(other_process, monkeypatch):
     started = []
     monkeypatch.setattr(lease, "start_detached", lambda arguments, *_: started.append(arguments[2]) or other_process[0])
@@ -108,6 +110,7 @@ def test_the_first_waiting_run_of_each_free_device_starts(other_process, monkeyp
     assert read_state(second).status == "stopped"
 
 
+@pytest.mark.full
 def test_a_run_that_shall_start_anyway_still_does_after_it_waited(other_process, monkeypatch):
     """And on as many GPUs as were asked for."""
     started = []
@@ -127,6 +130,7 @@ def test_a_run_that_is_started_anyway_says_so_to_its_process(monkeypatch, anyway
     assert [(arguments[2], "--anyway" in arguments) for arguments in started] == [(str(paths.root), anyway)]
 
 
+@pytest.mark.full
 def test_a_started_process_takes_over_its_reservation(other_process, monkeypatch):
     """Also where the pid that was started is not the one that trains (Windows: a launcher stands between)."""
     monkeypatch.setattr(lease, "start_detached", lambda *_: other_process[0])
@@ -150,6 +154,7 @@ def test_a_queued_run_that_cannot_start_is_passed_over(other_process, monkeypatc
     assert lease.queue() == []
 
 
+@pytest.mark.full
 def test_a_run_has_one_process():
     run = create_run(Recipe())
     code = (
@@ -174,6 +179,7 @@ def test_own_identity_is_alive_and_a_reused_pid_is_not():
     assert not is_alive(None, None)
 
 
+@pytest.mark.full
 def test_writers_do_not_tear_each_others_lines():
     paths = create_run(Recipe())
     reader = ControlReader(paths.control)

@@ -100,6 +100,7 @@ def test_lines_of_a_newer_version_are_passed_over(tmp_path):
     assert (len(reader.state), reader.skipped) == (1, 2)
 
 
+@pytest.mark.full
 def test_the_file_stays_small_and_its_energy_exact(tmp_path):
     """Nearly a day, of which the newest minute is as it was."""
     path, bound = tmp_path / "hardware.jsonl", 40_000

@@ -51,6 +51,7 @@ def test_a_recorded_run_opens_with_all_that_it_holds(recorded, name):
     assert [event.step for event in events if isinstance(event, StepDone)] == list(range(1, summary.state.step + 1))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_a_recorded_run_goes_on_to_the_losses_of_the_whole_one(recorded, engine, monkeypatch):
     part, whole = open_run(recorded / f"{engine}-part"), open_run(recorded / f"{engine}-whole")

@@ -27,6 +27,7 @@ def worker_of(server):
     )
 
 
+@pytest.mark.full
 def test_base_and_tuned_answer_from_one_loaded_model(warm_server, run):
     wanted = {}
     source = open_model(read_recipe(run).model.path)
@@ -96,6 +97,7 @@ def test_a_killed_chat_process_is_told_and_comes_back(warm_server, run):
     assert warm_server.result("chat", **ask, options=SHORT).reply.text == wanted
 
 
+@pytest.mark.full
 def test_files_that_break_llama_cpp_take_nothing_with_them(warm_server, run, tmp_path):
     from support.models.export import break_epsilon, write_16_bit
 
@@ -114,6 +116,7 @@ def test_files_that_break_llama_cpp_take_nothing_with_them(warm_server, run, tmp
     assert warm_server.result("chat", target="tuned", messages=SAY, options=SHORT).reply.tokens
 
 
+@pytest.mark.full
 def test_a_newer_adapter_is_loaded(warm_server, run):
     from support.models.export import make_adapter
 
@@ -157,6 +160,7 @@ def test_the_cpu_is_used_while_a_run_holds_the_gpu(monkeypatch, burnish_home, ru
         lease.release(run)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("use", [True, False])
 def test_an_adapter_that_is_not_there_cannot_be_used(run, use):
     from burnish_engine.contract.errors import UsageError

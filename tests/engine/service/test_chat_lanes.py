@@ -147,6 +147,7 @@ def test_held_out_rows_come_with_their_replies(warm_server, run):
     assert [[turn.content for turn in row] for row in found] == [["Q0", "A0"], ["Q1", "A1"], ["Q2", "A2"]]
 
 
+@pytest.mark.full
 def test_a_vote_is_kept_and_counted_in_the_list_of_runs(warm_server, run):
     vote = {"run": "tuned", "prompt": "x", "shown": ["base", "tuned"]}
     assert warm_server.result("vote", **vote, best="tuned").votes.wins["tuned"] == 1

@@ -31,6 +31,7 @@ def hub(monkeypatch):
         yield running
 
 
+@pytest.mark.full
 def test_a_model_is_fetched_and_described(hub, folder):
     hub.host(NAME, folder)
     with Server() as server:
@@ -45,6 +46,7 @@ def test_a_model_is_fetched_and_described(hub, folder):
         assert server.result("model", path=NAME).model == last.model
 
 
+@pytest.mark.full
 def test_a_download_can_be_canceled_and_goes_on(hub, folder):
     """With the catalog's license, as the model's page names none."""
     name = "Qwen/Qwen2.5-3B-Instruct"
@@ -62,6 +64,7 @@ def test_a_download_can_be_canceled_and_goes_on(hub, folder):
     assert read_manifest(fetched_model_dir(name)).license == "qwen-research", "what is kept with the files too"
 
 
+@pytest.mark.full
 def test_what_cannot_be_fetched_is_told(hub, folder):
     hub.host(NAME, folder)
     with Server() as server:
@@ -71,6 +74,7 @@ def test_what_cannot_be_fetched_is_told(hub, folder):
         assert "offline" in server.failure("fetch", name=NAME).what.lower()
 
 
+@pytest.mark.full
 def test_downloads_and_search_are_answered(hub, folder, burnish_home):
     hub.host(NAME, folder)
     hub.host("someone/gated-model", folder, gated="auto", admitted=("hf_secret",))
@@ -91,6 +95,7 @@ def test_downloads_and_search_are_answered(hub, folder, burnish_home):
     assert all(b"hf_secret" not in file.read_bytes() for file in kept)
 
 
+@pytest.mark.full
 def test_an_adapter_is_described_with_its_base(finished_run):
     with Server() as server:
         found = server.result("adapter", path=str(finished_run)).adapter

@@ -4,6 +4,7 @@ import os
 import time
 
 import psutil
+import pytest
 
 from burnish_engine.contract.facts.hardware import GpuSample, HardwareSample, HardwareStart
 from burnish_engine.contract.facts.machine import GpuFacts
@@ -70,6 +71,7 @@ def test_in_a_container_live_runs_say_what_they_hold(burnish_home, monkeypatch):
     assert later.held_bytes(GPU) is None
 
 
+@pytest.mark.full
 def test_elsewhere_the_driver_s_list_decides(burnish_home, monkeypatch):
     monkeypatch.setattr(hardware, "in_container", lambda: False)
     paths = create_run(Recipe(), burnish_home / "runs" / "one")

@@ -27,6 +27,7 @@ def another_tokenizer(folder):
     path.write_text(json.dumps(raw))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("damage", "words"), [(cut, "is damaged"), (another_tokenizer, "ids up to 365")])
 def test_no_green_tick_for_a_model_that_cannot_be_trained(tmp_path, damage, words):
     folder = make_llama(tmp_path / "model")

@@ -30,6 +30,7 @@ def learning(recipe, pairs, objective, **data):
     return dump_recipe(parsed.model_copy(update=update))
 
 
+@pytest.mark.full
 def test_pairs_are_suggested_whole_and_for_their_usual_objective(warm_server, recipe, pairs):
     model = parse_recipe(recipe).model.path
     found = warm_server.result("suggest", model=model, data=[pairs]).suggestion
@@ -42,6 +43,7 @@ def test_pairs_are_suggested_whole_and_for_their_usual_objective(warm_server, re
     assert plan.memory_bytes == found.plan.memory_bytes
 
 
+@pytest.mark.full
 def test_another_objective_is_another_look_at_the_same_rows(warm_server, recipe, pairs):
     """Though nothing else of the recipe changed: the page Data chooses the objective after its first look."""
     looks = [warm_server.result("inspect", recipe=learning(recipe, pairs, one)).dataset for one in ("sft", "dpo")]
@@ -54,6 +56,7 @@ def test_another_objective_is_another_look_at_the_same_rows(warm_server, recipe,
     assert parse_recipe(suggested.suggestion.recipe).preference.objective == "orpo"
 
 
+@pytest.mark.full
 def test_pairs_that_a_look_left_out_for_their_length_are_read_again_for_a_suggestion(warm_server, recipe, pairs):
     rows = [json.loads(line) for line in Path(pairs).read_text(encoding="utf-8").splitlines()]
     short = [{**row, "rejected": "No."} for row in rows]

@@ -26,6 +26,7 @@ from burnish_engine.contract.serve.protocol_page import protocol_page
 from support.app.serve import LONG_S, Server
 
 
+@pytest.mark.full
 def test_the_page_in_the_assets_is_the_protocol(assets, capsys):
     assert main(["serve", "--protocol"]) == 0
     printed = capsys.readouterr().out
@@ -46,6 +47,7 @@ def models_in(annotation):
         yield from models_in(part)
 
 
+@pytest.mark.full
 def test_the_page_describes_all_that_a_client_has_to_write():
     page, answered = protocol_page(), {DatasetFacts, MachineFacts}
     to_describe = {
@@ -117,6 +119,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.full
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300))
 def test_no_bytes_end_it(target, raw):
@@ -124,6 +127,7 @@ def test_no_bytes_end_it(target, raw):
     alive(target)
 
 
+@pytest.mark.full
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from(["id", "method", "path", "recipe", "run", "request", "x"]), json_values))
 def test_no_json_ends_it(target, document):
@@ -166,10 +170,12 @@ def test_a_line_without_end_does_not_fill_the_memory(target):
     alive(target)
 
 
+@pytest.mark.full
 def test_it_ends_with_its_input_at_once(server):
     assert server.end() == 0
 
 
+@pytest.mark.full
 def test_it_ends_with_its_input_while_it_works_and_takes_its_workers_along(server, recipe):
     server.result("inspect", recipe=recipe)
     workers = psutil.Process(server.hello.pid).children(recursive=True)
@@ -181,6 +187,7 @@ def test_it_ends_with_its_input_while_it_works_and_takes_its_workers_along(serve
     assert not psutil.wait_procs(workers, timeout=LONG_S)[1]
 
 
+@pytest.mark.full
 def test_it_ends_when_nobody_reads(burnish_home):
     process = subprocess.Popen(
         [sys.executable, "-m", "burnish_engine.cli.main", "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -193,6 +200,7 @@ def test_it_ends_when_nobody_reads(burnish_home):
     process.stdin.close()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads /proc")
 def test_torch_stays_out_of_the_server(server, recipe, run):
     server.result("inspect", recipe=recipe)

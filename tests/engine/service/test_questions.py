@@ -30,6 +30,7 @@ def test_machine_and_doctor(warm_server):
     assert any(kernel.passed for kernel in checkup.kernels)
 
 
+@pytest.mark.full
 def test_quick_questions_overtake_slow_ones(server, recipe):
     slow = server.send("doctor")
     inspect = server.send("inspect", recipe=recipe)
@@ -135,6 +136,7 @@ def test_a_row_that_is_not_learned_says_why(warm_server, recipe, tmp_path):
     assert preview.pieces == []
 
 
+@pytest.mark.full
 def test_columns_that_can_be_read_in_two_ways_are_asked_about(warm_server, recipe, tmp_path):
     rows = [{"question": f"What is {n}?", "prompt": f"Say {n}.", "answer": f"It is {n} — é."} for n in range(30)]
     data = write_jsonl(tmp_path / "two ways.jsonl", rows)
@@ -186,6 +188,7 @@ def test_data_that_cannot_be_used_is_told(warm_server, recipe, tmp_path):
     assert not_toml.exit_code == 2
 
 
+@pytest.mark.full
 def test_inspecting_can_be_canceled(warm_server, recipe, tmp_path):
     data = write_jsonl(tmp_path / "long.jsonl", conversations(100) * 600)
     request_id = warm_server.send("inspect", recipe=changed(recipe, data={"files": [str(data)]}))
@@ -196,6 +199,7 @@ def test_inspecting_can_be_canceled(warm_server, recipe, tmp_path):
     assert warm_server.result("inspect", recipe=recipe).dataset.train_rows == 40  # and the worker goes on
 
 
+@pytest.mark.full
 def test_the_doctor_can_be_canceled(server):
     import psutil
 
@@ -232,6 +236,7 @@ def test_an_estimate_says_what_is_wrong(warm_server, recipe):
     assert "/no/such/model" in gone.what
 
 
+@pytest.mark.full
 def test_an_unknown_family_is_planned_by_the_worker(warm_server, recipe, tmp_path):
     """transformers knows it and our specification does not: judging it takes torch, which stays out of the server."""
     import shutil
@@ -254,6 +259,7 @@ def test_an_unknown_family_is_planned_by_the_worker(warm_server, recipe, tmp_pat
     assert psutil.Process(warm_server.hello.pid).children()
 
 
+@pytest.mark.full
 def test_a_data_process_that_is_killed_is_told_and_comes_back(warm_server, recipe, tmp_path):
     import psutil
 
@@ -301,6 +307,7 @@ def test_models_are_ranked_for_this_machine(warm_server):
     assert [ranked.verdict for ranked in phone] != [ranked.verdict for ranked in models]
 
 
+@pytest.mark.full
 def test_models_of_other_programs_are_answered_with_a_reason_each(tmp_path, burnish_home):
     folder = tmp_path / "models--Acme--Tiny" / "snapshots" / "a1"
     folder.mkdir(parents=True)
@@ -375,6 +382,7 @@ def test_a_suggestion_for_what_is_not_there(warm_server, recipe, tmp_path):
     assert "gone.jsonl" in warm_server.failure("suggest", model=there, data=[gone]).what
 
 
+@pytest.mark.full
 def test_a_recipe_is_planned_and_suggested_for_another_machine(warm_server, recipe):
     """Model and data are here, cards and memory are those of the facts that came along."""
     there = service_machine("H100", 1, memory_gib=80.0)

@@ -41,6 +41,7 @@ def steps_of(folder):
     return max((event.step for event in read_events(open_run(folder).events) if isinstance(event, StepDone)), default=0)
 
 
+@pytest.mark.full
 def test_what_was_deleted_long_ago_goes_when_a_server_starts(burnish_home):
     old, new = create_run(Recipe(name="old")), create_run(Recipe(name="new"))
     for paths in (old, new):
@@ -142,6 +143,7 @@ def test_mistakes_are_told_before_a_run_is_made(no_runs, recipe):
     assert no_runs.result("runs").runs == []
 
 
+@pytest.mark.full
 def test_data_that_cannot_be_read_fails_the_run_with_its_reason(no_runs, recipe, tmp_path):
     parsed = parse_recipe(recipe)
     bad = tmp_path / "bad.jsonl"
@@ -154,6 +156,7 @@ def test_data_that_cannot_be_read_fails_the_run_with_its_reason(no_runs, recipe,
     assert "bad.jsonl" in run.state.message
 
 
+@pytest.mark.full
 def test_a_list_of_many_runs_is_whole(no_runs, finished_run):
     for number in range(200):
         target = user_data_dir() / "runs" / f"run-{number}"
@@ -206,6 +209,7 @@ def test_an_export_is_forecast_reports_outlives_its_server_and_ends_with_its_pro
     server.result("delete", run="tuned")
 
 
+@pytest.mark.full
 def test_an_export_can_be_canceled(warm_server, run):
     assert warm_server.failure("cancel_export", run="tuned").exit_code == 2
     warm_server.result("export", run="tuned", quants=["Q8_0", "Q6_K", "Q5_0", "Q4_0"])
@@ -217,6 +221,7 @@ def test_an_export_can_be_canceled(warm_server, run):
     assert not run.export_cancel.exists()
 
 
+@pytest.mark.full
 def test_an_export_whose_process_is_killed_was_interrupted(warm_server, run):
     import psutil
 
@@ -231,6 +236,7 @@ def test_an_export_whose_process_is_killed_was_interrupted(warm_server, run):
     assert (job.status, job.report) == ("finished", None), job.message
 
 
+@pytest.mark.full
 def test_an_export_that_cannot_be_says_why(warm_server, run):
     weights = run.adapter / "adapter_model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
@@ -251,6 +257,7 @@ def test_other_kinds_of_export(warm_server, run, to):
     assert (job.report is not None) == (to == "ollama")
 
 
+@pytest.mark.full
 def test_a_file_that_is_not_there_is_not_handed_over(warm_server, run):
     assert set(warm_server.result("programs").programs) <= {"ollama", "lm_studio"}
     for name in ("no-such.gguf", "../card.json", str(run.card)):

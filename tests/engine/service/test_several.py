@@ -60,6 +60,7 @@ def test_a_sweep_is_said_first_then_made_as_ordinary_runs_which_are_compared_not
     assert "not in the trash" in server.failure("restore", run=folders[0]).what
 
 
+@pytest.mark.full
 def test_a_sweep_that_cannot_fit_makes_no_run(no_runs, recipe):
     huge = [{"key": "train.micro_batch_tokens", "values": [256, 4_000_000]}]
     refused = no_runs.failure("start_sweep", recipe=recipe, settings=huge)

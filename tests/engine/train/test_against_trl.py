@@ -73,6 +73,7 @@ def theirs(objective, base, adapter, rows, folder, beta):
     return [entry for entry in made.state.log_history if "loss" in entry]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 @pytest.mark.parametrize("objective", ["dpo", "kto"])
 def test_every_step_has_the_figures_of_trl(tmp_path, objective, engine):

@@ -69,12 +69,14 @@ def olmo(tmp_path_factory):
     return folder
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("asked", ["auto", "fast"])
 def test_a_known_family_is_trained_by_ours(choose, asked):
     engine = choose(train={"engine": asked})
     assert (engine.name, engine.layout, engine.notes) == ("fast", "packed", [])
 
 
+@pytest.mark.full
 def test_plain_is_honored_without_a_word(choose):
     engine = choose(train={"engine": "plain"})
     assert (engine.name, engine.notes) == ("plain", [])
@@ -101,12 +103,14 @@ def test_more_gpus_on_the_command_line_share_out_a_whole_model():
         train._shared(exact, 2)
 
 
+@pytest.mark.full
 def test_an_unknown_family_is_trained_by_the_other_and_told_why(choose, olmo):
     engine = choose(olmo, adapter={"targets": ["all-linear"]})
     assert engine.name == "plain"
     assert "'olmo'" in engine.notes[0]
 
 
+@pytest.mark.full
 def test_dora_with_dropout_is_trained_by_the_other_and_told_why(choose):
     assert choose(adapter={"method": "dora", "dropout": 0.0}).name == "fast"
     engine = choose(adapter=DROPPING)
@@ -124,6 +128,7 @@ def test_fast_where_it_cannot_be_is_refused(choose, olmo, what):
     assert 'train.engine = "plain"' in told.value.remedy
 
 
+@pytest.mark.full
 def test_a_run_goes_on_with_its_engine(choose):
     assert choose(name="plain").name == "plain"
     assert choose(name="plain").notes == []
@@ -132,6 +137,7 @@ def test_a_run_goes_on_with_its_engine(choose):
         choose(name="fast", adapter=DROPPING)
 
 
+@pytest.mark.full
 def test_both_engines_train_in_4_bits(choose, olmo):
     loss = {}
     for name in ("plain", "fast"):
@@ -144,6 +150,7 @@ def test_both_engines_train_in_4_bits(choose, olmo):
     assert choose(olmo, model={"quantize": "nf4"}, adapter={"targets": ["all-linear"]}).name == "plain"
 
 
+@pytest.mark.full
 def test_only_ours_trains_in_fp16(choose, olmo):
     with pytest.raises(UsageError, match=r"olmo.*only the fast engine trains in fp16"):
         choose(olmo, precision="fp16", adapter={"targets": ["all-linear"]})
@@ -177,12 +184,14 @@ def test_a_quantization_that_is_not_nf4_is_told(choose, tmp_path, tiny_llama):
         choose(folder, train={"engine": "fast"})
 
 
+@pytest.mark.full
 def test_the_plain_engine_says_which_pins_it_has_no_use_for(choose):
     (note,) = choose(train={"engine": "plain"}, memory={"layers": "narrow", "head_rows": 64}).notes
     assert "no use for memory.layers, memory.head_rows." in note
     assert choose(train={"engine": "plain"}, memory={"budget_gib": 4.0}).notes == []
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kind", ["magma", "skip_update"])
 def test_masking_changes_no_choice_and_both_engines_do_it(choose, kind):
     assert choose(train={"engine": "plain"}, masking={"kind": kind}).name == "plain"

@@ -49,6 +49,7 @@ def spoiled(engine, action):
         yield
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("engine", "precision"), [('"fast"', "bf16"), ('"plain"', "fp32")])
 def test_a_diverging_run_ends_and_says_so(make_run, engine, precision):
     paths = make_run(max_steps=10, engine=engine, precision=f'"{precision}"', checkpoint_every=4)
@@ -66,6 +67,7 @@ def test_a_diverging_run_ends_and_says_so(make_run, engine, precision):
     assert [event.step for event in of_kind(paths, StepDone)][10:] == list(range(5, 11))
 
 
+@pytest.mark.full
 def test_fp16_skips_overflows_and_gives_up_where_no_scale_helps(make_run):
     some = make_run(max_steps=8, precision='"fp16"')
     with spoiled("fast", lambda: float("inf") if len(losses(some)) in {2, 3} else None):
@@ -93,6 +95,7 @@ def test_out_of_memory_is_told_with_a_remedy(make_run, engine):
     assert "Tried to allocate" in paths.stderr_log.read_text()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     "said", ["CUDA error: an illegal memory access was encountered\nCompile with more", "Triton Error [CUDA]: unknown"]
 )
@@ -111,6 +114,7 @@ def test_a_failing_driver_is_told_from_a_bug(make_run, said):
     assert said.splitlines()[0] in paths.stderr_log.read_text(encoding="utf-8")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_bug_is_recorded_before_it_is_raised(make_run, engine):
     paths = make_run(max_steps=5, engine=engine)
@@ -127,6 +131,7 @@ def test_a_bug_is_recorded_before_it_is_raised(make_run, engine):
     assert not [thread for thread in left if thread.name == "prefetch"]
 
 
+@pytest.mark.full
 def test_a_failure_of_the_data_thread_ends_the_run_as_its_own(make_run):
     paths = make_run(max_steps=5)
     error = DataError("Row 7 cannot be read.", "Correct it.")
@@ -140,6 +145,7 @@ def test_a_failure_of_the_data_thread_ends_the_run_as_its_own(make_run):
     assert (outcome.exit_code, outcome.message) == (DataError.exit_code, str(error))
 
 
+@pytest.mark.full
 def test_a_full_disk_in_the_middle_keeps_the_last_checkpoint(make_run):
     paths = make_run(max_steps=7)
     from burnish_engine.train.lifecycle import checkpoint as checkpoints
@@ -159,6 +165,7 @@ def test_a_full_disk_in_the_middle_keeps_the_last_checkpoint(make_run):
     assert run_training(paths).exit_code == ExitCode.DONE
 
 
+@pytest.mark.full
 def test_zero_supervised_tokens_is_an_error_not_a_run(make_run, tmp_path):
     paths = make_run(max_steps=3)
     rows = [{"messages": [{"role": "user", "content": "only questions"}]}] * 5

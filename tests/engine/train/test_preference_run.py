@@ -100,6 +100,7 @@ def same_figures(objective, fast, plain, *, rel=1e-3):
             assert first == pytest.approx(second, rel=rel, abs=1e-4)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("objective", ["dpo", "orpo", "simpo", "kto"])
 def test_both_engines_learn_the_preference_with_the_same_figures(made, objective):
     fast, plain = (made(objective, engine=f'"{engine}"') for engine in ("fast", "plain"))
@@ -116,6 +117,7 @@ def test_both_engines_learn_the_preference_with_the_same_figures(made, objective
     assert [("preference.beta" in note) for note in noted] == ([True] if objective == "simpo" else [])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("objective", "options"),
     [
@@ -140,6 +142,7 @@ def test_training_begins_where_the_reference_is(made, objective):
         assert event.margin == pytest.approx(0.0, abs=1e-4)
 
 
+@pytest.mark.full
 def test_the_reference_is_computed_once_for_the_same_weights_and_pairs(made, tmp_path):
     def computed(paths):
         run_training(paths)
@@ -169,6 +172,7 @@ def test_the_reference_is_computed_once_for_the_same_weights_and_pairs(made, tmp
     assert computed(made()), "another model under the same name"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_pairs_are_counted_while_their_log_probabilities_are_computed(made, engine, monkeypatch):
     monkeypatch.setattr(recorder, "PROGRESS_S", 0.0)
@@ -187,6 +191,7 @@ def test_pairs_are_counted_while_their_log_probabilities_are_computed(made, engi
     assert all(one < other for one, other in pairwise(done for done, _ in told["preparing"]))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("objective", "engine", "method", "dropout"),
     [
@@ -209,6 +214,7 @@ def test_a_resumed_run_makes_the_same_steps(made, objective, engine, method, dro
     assert losses(halved) == losses(whole)
 
 
+@pytest.mark.full
 def test_what_goes_astray_is_told_and_the_run_still_succeeds(made, tmp_path, monkeypatch):
     monkeypatch.setattr(preference_watch, "FALL", 0.05)  # a tiny model goes less far
     paths = made("dpo", max_steps=14, epochs=30.0, learning_rate=2e-2, preference={"beta": 0.02})

@@ -24,6 +24,7 @@ from burnish_engine.train.run import run_training
 from support.runs.tiny_runs import commanding, losses, of_kind, tiny_recipe
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "status", "engine"), [("stop", "stopped", '"fast"'), ("suspend", "suspended", '"plain"')]
 )
@@ -49,6 +50,7 @@ def test_an_ended_run_goes_on_with_the_uninterrupted_losses(make_run, name, stat
     )
 
 
+@pytest.mark.full
 def test_stop_now_saves_nothing_new(make_run):
     paths = make_run(max_steps=7)
     outcome = run_training(paths, listener=commanding(paths, 5, "stop_now"))
@@ -59,12 +61,14 @@ def test_stop_now_saves_nothing_new(make_run):
     assert [event.step for event in of_kind(paths, StepDone)] == [1, 2, 3, 4, 5, 4, 5, 6, 7]
 
 
+@pytest.mark.full
 def test_stop_now_before_the_first_checkpoint_says_that_nothing_is_kept(make_run):
     paths = make_run(max_steps=12)
     outcome = run_training(paths, listener=commanding(paths, 2, "stop_now"))
     assert "nothing is kept" in outcome.message
 
 
+@pytest.mark.full
 def test_an_automatic_run_stays_with_what_was_chosen_when_it_began(make_run):
     """Also where the other engine could train it by now, in another precision, with more threads, packed."""
     paths = make_run(max_steps=4)
@@ -87,6 +91,7 @@ def test_an_automatic_run_stays_with_what_was_chosen_when_it_began(make_run):
     assert why.startswith("Triton is not installed")
 
 
+@pytest.mark.full
 def test_a_run_of_an_older_data_order_goes_on_in_it(make_run, monkeypatch):
     settings = {"max_steps": 8, "rows": 16, "epochs": 9.0, "checkpoint_every": 0}
     whole, resumed, newer = make_run(**settings), make_run(**settings), make_run(**settings)
@@ -129,6 +134,7 @@ def with_targets(paths, targets):
     return paths
 
 
+@pytest.mark.full
 def test_targets_the_model_lacks_are_refused_once(make_run):
     some = with_targets(make_run(max_steps=2), '["q_proj", "router"]')
     outcome = run_training(some)
@@ -141,6 +147,7 @@ def test_targets_the_model_lacks_are_refused_once(make_run):
     assert "q_proj" in none.message
 
 
+@pytest.mark.full
 def test_a_run_that_an_older_version_began_with_such_targets_goes_on(make_run, monkeypatch):
     paths = with_targets(make_run(max_steps=4, engine='"fast"'), '["q_proj", "router"]')
     with monkeypatch.context() as older:

@@ -52,6 +52,7 @@ from support.runs.tiny_runs import commanding, evaluations, losses, of_kind, tin
 ENGINES = [pytest.param('"fast"', id="fast"), pytest.param('"plain"', id="plain")]
 
 
+@pytest.mark.full
 def test_a_whole_run_tells_everything(make_run):
     paths = make_run(
         extra='[evaluation]\nevery = 4\nprompts = ["My lamp is broken?"]\nsample_tokens = 5\n', max_steps=10
@@ -107,6 +108,7 @@ def test_a_whole_run_tells_everything(make_run):
     assert lease.holder_of("cpu") is None
 
 
+@pytest.mark.full
 def test_a_terminal_that_goes_away_does_not_take_the_run_along(make_run):
     paths = make_run(max_steps=3)
 
@@ -116,6 +118,7 @@ def test_a_terminal_that_goes_away_does_not_take_the_run_along(make_run):
     assert run_training(paths, listener=closed).exit_code == ExitCode.DONE
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_accumulation_does_not_change_the_loss(make_run, engine):
     """One pass of 512 tokens or two passes over the same rows: the mean over supervised tokens is the same."""
@@ -130,6 +133,7 @@ def test_accumulation_does_not_change_the_loss(make_run, engine):
     assert one.grad_norm == pytest.approx(many.grad_norm, rel=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_same_seed_gives_the_same_bits_and_another_does_not(make_run, engine):
     runs = [make_run(max_steps=3, checkpoint_every=0, engine=engine, seed=seed) for seed in (0, 0, 1)]
@@ -139,6 +143,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(make_run, engine
     assert losses(runs[0]) != losses(runs[2])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_step_draws_its_own_dropout(make_run, engine):
     """Nothing is learned and every step has the same rows, so that gradients differ by the masks alone."""
@@ -177,6 +182,7 @@ def test_commands_are_acknowledged_and_carried_out(make_run):
     assert [event.step for event in of_kind(paths, SampleDone)] == [0, 2, 6]
 
 
+@pytest.mark.full
 def test_pause_holds_until_resume_and_changes_nothing(make_run):
     whole, paused = (make_run(max_steps=4, checkpoint_every=0) for _ in range(2))
     run_training(whole)
@@ -205,6 +211,7 @@ def test_pause_holds_until_resume_and_changes_nothing(make_run):
     assert losses(paused) == losses(whole)
 
 
+@pytest.mark.full
 def test_sampling_and_evaluating_do_not_change_training(make_run):
     quiet = make_run(max_steps=6)
     watched = make_run(
@@ -215,6 +222,7 @@ def test_sampling_and_evaluating_do_not_change_training(make_run):
     assert losses(quiet) == losses(watched)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_recomputing_activations_gives_the_same_losses(make_run, engine):
     kept, recomputed = (make_run(max_steps=3, engine=engine, recompute=recompute) for recompute in (False, True))
@@ -223,6 +231,7 @@ def test_recomputing_activations_gives_the_same_losses(make_run, engine):
     assert losses(kept) == pytest.approx(losses(recomputed), rel=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_16_bits_train(make_run, precision):
     paths = make_run(max_steps=10, precision=f'"{precision}"')
@@ -232,6 +241,7 @@ def test_16_bits_train(make_run, precision):
     assert of_kind(paths, RunStarted)[0].precision == precision
 
 
+@pytest.mark.full
 def test_a_model_that_only_the_plain_engine_knows_is_trained_by_it_and_says_why(make_run):
     paths = make_run(max_steps=2, adapter={"method": "dora", "dropout": 0.1})
     assert run_training(paths).exit_code == ExitCode.DONE
@@ -248,6 +258,7 @@ def test_fast_for_what_it_does_not_do_is_refused(make_run):
     assert not of_kind(paths, StepDone)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("engine", "probe"), [('"fast"', FastProbe), ('"plain"', PlainProbe)])
 def test_the_checks_before_training_are_counted_and_compute_no_pass_twice(make_run, engine, probe, monkeypatch):
     passes, real = [], probe.logits
@@ -275,6 +286,7 @@ def test_the_checks_before_training_are_counted_and_compute_no_pass_twice(make_r
     assert set(report.passed) | {"base_changed"} >= {event.what for event in told}
 
 
+@pytest.mark.full
 def test_the_layers_are_counted_while_the_model_is_loaded(make_run, monkeypatch):
     monkeypatch.setattr(recorder, "PROGRESS_S", 0.0)
     paths = make_run(max_steps=1, engine='"fast"')
@@ -284,6 +296,7 @@ def test_the_layers_are_counted_while_the_model_is_loaded(make_run, monkeypatch)
     assert len(layers) > 1
 
 
+@pytest.mark.full
 def test_the_time_left_counts_what_comes_beside_steps(make_run):
     paths = make_run(max_steps=7, extra="[evaluation]\nevery = 1\n")
     run_training(paths)
@@ -294,6 +307,7 @@ def test_the_time_left_counts_what_comes_beside_steps(make_run):
     assert 0 < steps[-1].eta_s < steps[4].eta_s
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_long_phases_say_how_many_rows_are_done(make_run, engine, monkeypatch):
     monkeypatch.setattr(recorder, "PROGRESS_S", 0.0)
@@ -311,6 +325,7 @@ def test_long_phases_say_how_many_rows_are_done(make_run, engine, monkeypatch):
     assert all(0 < done <= total == 8 for done, total in evaluated)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("minutes", "saved"), [(0.0, [3]), (1e-6, [1, 2, 3]), (1e6, [3])])
 def test_checkpoints_by_time_come_beside_those_by_steps(make_run, minutes, saved):
     paths = make_run(max_steps=3, checkpoint_every=0, checkpoint_minutes=minutes)
@@ -318,6 +333,7 @@ def test_checkpoints_by_time_come_beside_those_by_steps(make_run, minutes, saved
     assert [event.step for event in of_kind(paths, CheckpointSaved)] == saved
 
 
+@pytest.mark.full
 def test_minutes_are_counted_from_the_last_checkpoint(make_run, monkeypatch):
     """On a clock of the test's own: half a minute passes each time that it is asked whether one is due."""
     paths, is_due, clock = (
@@ -338,6 +354,7 @@ def test_minutes_are_counted_from_the_last_checkpoint(make_run, monkeypatch):
     assert [event.step for event in of_kind(paths, CheckpointSaved)] == [3, 6, 7]
 
 
+@pytest.mark.full
 def test_the_machine_is_kept_awake_while_a_run_goes(make_run, monkeypatch):
     paths, seen = make_run(max_steps=1), []
 
@@ -353,6 +370,7 @@ def test_the_machine_is_kept_awake_while_a_run_goes(make_run, monkeypatch):
     assert all(paths.root.name in why for why, _ in seen)
 
 
+@pytest.mark.full
 def test_training_collects_garbage_at_python_s_own_pace(make_run):
     usual, seen = gc.get_threshold(), set()
     collect_seldom()

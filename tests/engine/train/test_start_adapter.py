@@ -76,6 +76,7 @@ def shapes(folder):
     return {name: tuple(value.shape) for name, value in load_file(folder / "adapter_model.safetensors").items()}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_a_run_goes_on_where_the_adapter_stood(make, first, engine):
     further = make(first.root, engine=f'"{engine}"')
@@ -92,6 +93,7 @@ def test_a_run_goes_on_where_the_adapter_stood(make, first, engine):
     assert not trained.start
 
 
+@pytest.mark.full
 def test_an_adapter_may_reach_less_than_its_targets_name(tmp_path, make, first):
     """PEFT's config can choose among layers, which a recipe cannot; the guard does not call that a fault."""
     folder = changed_copy(first.adapter, tmp_path / "peft", layers_to_transform=[0])
@@ -114,6 +116,7 @@ def test_the_adapter_is_the_reference_of_preferences(tmp_path, make, first, engi
         assert event.loss == pytest.approx(math.log(2), abs=1e-5)
 
 
+@pytest.mark.full
 def test_base_start_and_result_of_a_run_answer(make, first):
     further = make(first.root, learning_rate=5e-3)
     assert run_training(further).exit_code == ExitCode.DONE
@@ -140,6 +143,7 @@ def test_a_run_that_began_anew_has_no_adapter_to_answer_with(make):
         find_target(str(make().root), "start")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_a_resumed_run_compares_with_the_same_reference(make, first, engine):
     whole, halved = (make(first.root, objective="dpo", engine=f'"{engine}"') for _ in range(2))
@@ -190,6 +194,7 @@ def test_a_name_that_no_folder_can_have_is_refused_and_leaves_nothing(tmp_path, 
     assert not (tmp_path / "refused").exists()
 
 
+@pytest.mark.full
 def test_a_folder_without_an_adapter_is_refused_before_training(make, tmp_path):
     (tmp_path / "empty").mkdir()
     recipe = load_recipe(make(tmp_path / "empty").recipe)
@@ -198,6 +203,7 @@ def test_a_folder_without_an_adapter_is_refused_before_training(make, tmp_path):
     assert run_training(make(tmp_path / "empty")).exit_code == ExitCode.USAGE
 
 
+@pytest.mark.full
 def test_method_rank_and_targets_are_the_adapters(tmp_path, make, first):
     config = {"use_rslora": True, "lora_alpha": 6.5, "target_modules": ["q_proj"]}
     folder = changed_copy(first.adapter, tmp_path / "peft", **config)
@@ -206,6 +212,7 @@ def test_method_rank_and_targets_are_the_adapters(tmp_path, make, first):
     assert as_started(load_recipe(make().recipe)).adapter.rank == 4
 
 
+@pytest.mark.full
 def test_the_plan_counts_the_adapter_s_rank_and_not_the_recipe_s(make, first, capsys):
     def planned(paths):
         assert main(["plan", str(paths.recipe), "--json"]) == ExitCode.DONE
@@ -230,6 +237,7 @@ def test_checking_a_recipe_tells_what_it_goes_on_from(tmp_path, make, first, cap
     assert "adapter.start" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_a_damaged_adapter_is_refused(tmp_path, make, first):
     folder = tmp_path / "damaged"
     shutil.copytree(first.adapter, folder)
@@ -240,6 +248,7 @@ def test_a_damaged_adapter_is_refused(tmp_path, make, first):
     assert main(["recipe", "check", str(make(folder).recipe)]) == ExitCode.ENVIRONMENT
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_an_adapter_that_lacks_a_tensor_is_refused_with_its_name(tmp_path, make, first, engine):
     folder = changed_copy(first.adapter, tmp_path / "lacking")
@@ -252,6 +261,7 @@ def test_an_adapter_that_lacks_a_tensor_is_refused_with_its_name(tmp_path, make,
     assert lost.removeprefix("base_model.model.").partition(".lora_A")[0] in outcome.message
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["auto", "plain"])
 def test_an_adapter_whose_config_names_another_rank_is_refused_before_training(tmp_path, make, first, engine, capsys):
     folder = changed_copy(first.adapter, tmp_path / "torn", r=8)
@@ -263,6 +273,7 @@ def test_an_adapter_whose_config_names_another_rank_is_refused_before_training(t
     assert "the rank 4" in outcome.message
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["auto", "plain"])
 def test_an_adapter_of_no_numbers_is_named_and_not_the_base(tmp_path, make, first, engine):
     folder = changed_copy(first.adapter, tmp_path / "broken")
@@ -280,6 +291,7 @@ def test_every_weight_and_an_adapter_to_start_from_exclude_each_other():
         parse_recipe('[adapter]\nmethod = "full"\nstart = "there"')
 
 
+@pytest.mark.full
 def test_a_relative_start_is_taken_from_the_recipes_folder(tmp_path, first, make):
     recipe = load_recipe(make().recipe)
     file = tmp_path / "recipe.toml"

@@ -252,6 +252,7 @@ def same_step(found, wanted):
     assert parity.worst(found.gradients, wanted.gradients) < CLOSE
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_step_is_that_of_trl(tiny, tmp_path, case):
     replies = labeled() if case.section.learns_labels else paired()
@@ -264,6 +265,7 @@ def test_a_step_is_that_of_trl(tiny, tmp_path, case):
         same_step(our_step(tiny, engine, case.section, replies), wanted)
 
 
+@pytest.mark.full
 def test_smoothed_labels_are_a_mixture_of_both_orders(tiny, tmp_path):
     """TRL 1.16 smooths the labels of `robust` only: a smoothed loss is its loss of the pairs and of swapped ones."""
     case, share = CASES[0], 0.2

@@ -39,6 +39,7 @@ def state(made):
     return {name: getattr(made, name).clone() for name in STATE}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("max_norm", [0.0, 5.0])
 def test_many_steps_are_those_of_torch(device, max_norm):
     steps = 12 if INTERPRETED else 50
@@ -84,6 +85,7 @@ def test_bias_correction_stays_exact_after_thousands_of_steps(device):
         assert float(made.param[0]) == pytest.approx(leaf.item(), rel=3e-7)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
 def test_a_skipped_step_changes_nothing_but_counters(device, bad):
     made = optimizer(device, control=StepSettings(1e-2, weight_decay=0.1, max_grad_norm=1.0))
@@ -105,6 +107,7 @@ def test_a_skipped_step_changes_nothing_but_counters(device, bad):
     assert made.param.isfinite().all()
 
 
+@pytest.mark.full
 def test_loss_scale_halves_and_doubles(device):
     made = optimizer(device, loss_scale=8.0, control=StepSettings(1e-3, growth_interval=2))
     for step, (good, expected) in enumerate(
@@ -120,6 +123,7 @@ def test_loss_scale_halves_and_doubles(device):
     assert made.counters.tolist() == [5, 0, 2]
 
 
+@pytest.mark.full
 def test_loss_scale_has_bounds(device):
     small = optimizer(device, loss_scale=1.0, control=StepSettings(1e-3, growth_interval=1))
     small.grad[0] = math.nan
@@ -130,6 +134,7 @@ def test_loss_scale_has_bounds(device):
     assert float(large.loss_scale) == 2.0**24
 
 
+@pytest.mark.full
 def test_loss_scale_is_constant_without_growth_interval(device):
     made = optimizer(device, loss_scale=4.0)
     made.grad[0] = math.inf
@@ -138,6 +143,7 @@ def test_loss_scale_is_constant_without_growth_interval(device):
     assert float(made.loss_scale) == 4.0
 
 
+@pytest.mark.full
 def test_a_scaled_gradient_gives_the_same_bits(device):
     """A power of two changes no bits, in norm, clipping and update alike."""
     control = StepSettings(1e-2, max_grad_norm=1.0)
@@ -150,6 +156,7 @@ def test_a_scaled_gradient_gives_the_same_bits(device):
     assert plain.status[:3].tolist() == scaled.status[:3].tolist()
 
 
+@pytest.mark.full
 def test_the_same_gradients_give_the_same_bits(device):
     runs = [optimizer(device, control=StepSettings(1e-2, max_grad_norm=1.0)) for _ in range(2)]
     for made in runs:
@@ -159,6 +166,7 @@ def test_the_same_gradients_give_the_same_bits(device):
     assert all(torch.equal(getattr(runs[0], name), getattr(runs[1], name)) for name in STATE)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_compute_copies_are_the_scaled_parameters_rounded_and_nothing_else_is_written(device, dtype):
     if INTERPRETED and device == "cpu" and dtype == torch.bfloat16:
@@ -178,6 +186,7 @@ def test_compute_copies_are_the_scaled_parameters_rounded_and_nothing_else_is_wr
     assert torch.equal(made.compute_buffer, expected)
 
 
+@pytest.mark.full
 def test_no_gradient_and_no_eps_change_nothing(device):
     """As LoRA's A in the first step, where B is 0; torch would make it NaN."""
     made = optimizer(device, control=StepSettings(1e-2, eps=0.0))
@@ -187,7 +196,6 @@ def test_no_gradient_and_no_eps_change_nothing(device):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_a_captured_step_reads_its_settings_anew():
     captured, eager = optimizer("cuda"), optimizer("cuda")
     captured.step()
@@ -215,6 +223,7 @@ class Lengths:
         return self.lengths
 
 
+@pytest.mark.full
 def test_each_segment_goes_as_far_as_its_modifier_says(device):
     control = StepSettings(1e-2, weight_decay=0.1)
     plain, made = optimizer(device, control=control), optimizer(device, control=control)

@@ -77,6 +77,7 @@ def test_long_documents_are_the_same_in_blocks_of_queries(monkeypatch):
         torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.quick_cases(1)
 def test_autograd_gives_the_gradients_of_the_definition(way):
     *leaves, do = inputs()
     leaves = [leaf.requires_grad_() for leaf in leaves]
@@ -87,6 +88,7 @@ def test_autograd_gives_the_gradients_of_the_definition(way):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full
 def test_double_precision_stays_double(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     leaves = [leaf.double()[:12, :, :4].contiguous().requires_grad_() for leaf in inputs()[:3]]
@@ -94,6 +96,7 @@ def test_double_precision_stays_double(monkeypatch):
     assert torch.autograd.gradcheck(lambda *tensors: attention(*tensors, described, scale=0.25, window=5), leaves)
 
 
+@pytest.mark.full
 def test_other_documents_do_not_change_a_bit(way):
     q, k, v, do = inputs()
     first, last = 20, 60  # the third document
@@ -108,11 +111,13 @@ def test_other_documents_do_not_change_a_bit(way):
         assert torch.equal(old[rows], new[rows])
 
 
+@pytest.mark.full
 def test_same_inputs_give_the_same_bits(way):
     once, again = (gradients(*inputs(), docs()) for _ in range(2))
     assert all(torch.equal(*pair) for pair in zip(once, again, strict=True))
 
 
+@pytest.mark.full
 def test_outputs_may_be_columns_of_other_buffers(way):
     q, k, v, do = inputs()
     expected = gradients(q, k, v, do, docs())
@@ -133,6 +138,7 @@ def test_outputs_may_be_columns_of_other_buffers(way):
     assert (extended[:, HEADS * WIDTH :] == 7).all()
 
 
+@pytest.mark.full
 @interpreted
 @pytest.mark.parametrize(
     "kernel",
@@ -148,6 +154,7 @@ def test_configurations_agree(kernel, window):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full
 @interpreted
 @pytest.mark.parametrize("window", [None, 21])
 def test_long_work_is_launched_in_parts(monkeypatch, window):
@@ -183,6 +190,7 @@ def test_no_launch_takes_two_seconds_on_a_modest_card():
         assert whole * heaviest / 16e12 < 2.0
 
 
+@pytest.mark.full
 def test_huge_scores_overflow_nowhere(way):
     q, k, v, do = inputs()
     for tensor in gradients(300 * q, 300 * k, v, do, docs()):
@@ -216,6 +224,7 @@ BAD = [
 ]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("window", [None, 7])
 def test_sinks_are_those_of_gpt_oss(window, way):
     """Output and gradients of transformers' attention, with documents and window in its mask."""

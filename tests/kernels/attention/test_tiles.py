@@ -18,6 +18,7 @@ def halves(lengths, tile_rows):
     return boundaries, np.split(tiles, 2)
 
 
+@pytest.mark.full
 @given(LENGTHS, st.sampled_from([1, 16, 64]))
 def test_every_row_lies_in_one_tile_of_each_half(lengths, tile_rows):
     boundaries, parts = halves(lengths, tile_rows)
@@ -33,6 +34,7 @@ def test_every_row_lies_in_one_tile_of_each_half(lengths, tile_rows):
             assert past_query == end[first + count - 1]
 
 
+@pytest.mark.full
 @given(LENGTHS, st.sampled_from([16, 64]))
 def test_a_document_is_cut_only_where_it_fits_no_tile(lengths, tile_rows):
     boundaries, (part, _) = halves(lengths, tile_rows)
@@ -43,6 +45,7 @@ def test_a_document_is_cut_only_where_it_fits_no_tile(lengths, tile_rows):
         assert whole or count == tile_rows or past_query == first + count
 
 
+@pytest.mark.full
 @given(LENGTHS, st.sampled_from([16, 64]))
 def test_halves_are_sorted_by_the_work_of_queries_and_of_keys(lengths, tile_rows):
     _, (by_keys, by_queries) = halves(lengths, tile_rows)
@@ -51,6 +54,7 @@ def test_halves_are_sorted_by_the_work_of_queries_and_of_keys(lengths, tile_rows
     assert sorted(map(tuple, by_keys)) == sorted(map(tuple, by_queries))
 
 
+@pytest.mark.full
 @given(st.integers(1, 2000), st.integers(1, 128))
 def test_worst_documents_fit(rows, tile_rows):
     """Just more than half a tile each, so that no two share one."""

@@ -24,6 +24,7 @@ def compute(logits, targets, scale=1.0, **terms):
     return loss, gradient
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
 def test_loss_and_gradient_are_those_of_pytorch(device, smoothing):
     logits, targets = draw(9, 211, device)
@@ -52,6 +53,7 @@ def test_no_rows_is_no_error(device):
     assert gradient.shape == (0, 5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_unsupervised_rows_leak_nothing_and_supervised_ones_hide_nothing(device, bad):
     logits, targets = draw(4, 300, device)
@@ -135,6 +137,7 @@ def test_bad_arguments_are_named(arguments, options, words):
         op.loss_and_gradient_(*arguments, **options)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("chunk", [1, 4, 11, 100])
 def test_loss_and_gradient_of_a_linear_layer_do_not_depend_on_the_chunk(device, chunk):
     generator = torch.Generator().manual_seed(1)

@@ -67,6 +67,7 @@ FORWARD = [norm_forward, activation_forward]
 BACKWARD = [norm_backward, activation_backward]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("run", [*FORWARD, *BACKWARD])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_codes_are_those_of_the_result(run, scaled, kind):
@@ -102,6 +103,7 @@ def gradient(largest, factor, **more):
     return adapted.backward_adapted(dact, gate_up, activation="silu", act=outer, **words)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.parametrize("one_pass", [False, True])
 @pytest.mark.parametrize("segments", [None, SEGMENTS, SEGMENTS[:1]], ids=["none", "two", "a part"])

@@ -98,6 +98,7 @@ def test_whole_numbers_are_rounded_to_nearest_with_halves_to_even(value, code):
     assert found.codes.tolist() == [[127, code, -code]]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_what_is_not_finite_reaches_the_whole_row_of_the_product_and_no_other(value, dtype, kind):
@@ -113,6 +114,7 @@ def test_a_factor_that_overflows_is_not_finite_either(kind):
     assert not eight_bit_linear(found, quantize_rows(drawn(8, 16), codes=kind).codes).isfinite().any()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("tile", [tiles.INTERPRETED, tiles.INTERPRETED_PERSISTENT], ids=["plain", "persistent"])
 def test_sums_of_whole_numbers_are_exact(way, tile):
     """They pass 2^25, where fp32 has even numbers alone, and come back to 127."""
@@ -133,6 +135,7 @@ def test_sums_that_might_not_fit_int32_are_refused():
         eight_bit_linear(rows, rows.codes)
 
 
+@pytest.mark.full
 def test_one_payload_serves_both_directions(kind):
     """A gradient of one element is exact in 8 bits, so it picks the stored row of W, scale and all."""
     weight = quantize_rows(drawn(24, 40) * torch.logspace(-3, 3, 24)[:, None], codes=kind)
@@ -146,6 +149,7 @@ def test_one_payload_serves_both_directions(kind):
     assert torch.equal(y, dx.t())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backward", [False, True])
 def test_the_error_is_that_of_the_quantized_operands(backward, kind):
     weight_NK, x = drawn(48, 80) * 80**-0.5, with_outliers(33, 48 if backward else 80, seed=1)
@@ -162,6 +166,7 @@ def test_the_error_is_that_of_the_quantized_operands(backward, kind):
     assert 0.005 < distance(operands, exact) < 0.05
 
 
+@pytest.mark.quick_cases(1)
 def test_columns_that_are_rotated_leave_levels_to_the_others():
     """INT8 errs less than E4M3 and than INT8 that is not rotated; the gradient is rotated back."""
     weight_NK, x, dy = drawn(48, 192) * 192**-0.5, with_outliers(33, 192, seed=1), drawn(33, 48, seed=2)
@@ -184,6 +189,7 @@ def test_blocks_are_as_large_as_they_fit(columns, block):
     assert reference.rotation_of(columns) == block
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("rotation", "outputs"), [(64, 192), (32, 96), (16, 48)])
 def test_a_product_is_rotated_and_rounded_twice_and_its_adapter_is_not_rotated(rotation, outputs):
     rows, weight = (quantize_rows(drawn(size, 80, seed=size), codes=INT8) for size in (33, outputs))
@@ -216,6 +222,7 @@ def test_an_adapter_of_no_rank_adds_nothing():
     assert torch.equal(eight_bit_linear(x, weight.codes, **none), eight_bit_linear(x, weight.codes))
 
 
+@pytest.mark.full
 def test_results_are_written_where_asked_with_rows_apart():
     x = drawn(5, 48)[:, :40]
     out = EightBitRows(torch.zeros(5, 64, dtype=torch.uint8).view(CODES)[:, :40], torch.empty(5))
@@ -304,7 +311,6 @@ def test_gpus_without_8_bit_products_take_the_reference(monkeypatch, capability,
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("backward", [False, True])
 def test_products_are_those_of_scaled_mm(backward):
     """Row-wise `torch._scaled_mm`, of which each scale is one row's; the sums of both add little to the error."""
@@ -327,7 +333,6 @@ def test_products_are_those_of_scaled_mm(backward):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_products_of_whole_numbers_are_those_of_int_mm():
     """To the last bit: sums are exact, and each is scaled and rounded in the same order."""
     if importlib.util.find_spec("triton") is None:

@@ -80,6 +80,7 @@ def layer(x, dout, router_weight, gate_up, down, adapters):
     return out, ids, [dx, da1, db1, da2, db2]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("way", ["kernels", "reference"])
 @pytest.mark.parametrize("crowded", [False, True], ids=["spread", "two experts take every token"])
 def test_a_layer_and_all_its_gradients_are_those_of_transformers(crowded, way, monkeypatch):
@@ -105,7 +106,6 @@ def test_a_layer_and_all_its_gradients_are_those_of_transformers(crowded, way, m
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("packed", [False, True], ids=["16 bits", "four bits"])
 def test_a_captured_layer_gives_the_bits_of_an_eager_one_for_other_tokens(packed):
     """Nothing is asked of the device while it runs: the graph sorts and multiplies whatever tokens it is given."""

@@ -62,6 +62,7 @@ def test_packed_weights_are_unpacked_from_a_number_of_rows_on(card):
     assert [unpacking_pays("nf4", rows, CUDA) for rows in (8, 10)] == [False, True]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("storage", UNPACK_ROWS)
 def test_tuning_finds_the_rows_from_which_unpacking_pays_under_the_name_that_is_read(storage, card, monkeypatch):
     """The times are made up: decoding takes as long as there are rows, unpacking always the same."""

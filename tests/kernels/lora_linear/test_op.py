@@ -150,6 +150,7 @@ def test_the_method_can_be_forced():
         torch.testing.assert_close(sums, 1 + 0.5 * out.t() @ x)
 
 
+@pytest.mark.full
 def test_backward_adds_to_the_gradients_and_repeats_bit_for_bit():
     x_ext, dy_ext, buffer, grads = operands(tokens=300)
     forward(x_ext, buffer, STACK)
@@ -163,6 +164,7 @@ def test_backward_adds_to_the_gradients_and_repeats_bit_for_bit():
         torch.testing.assert_close(twice, 2 * one)
 
 
+@pytest.mark.full
 def test_gradients_may_lie_anywhere_in_a_flat_buffer():
     x_ext, dy_ext, buffer, grads = operands()
     forward(x_ext, buffer, STACK)
@@ -192,6 +194,7 @@ def test_no_tokens_are_no_error():
     assert not any(one.any() for found in grads.values() for one in found)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("columns", [1, 30, 513])
 @pytest.mark.parametrize("seed", [0, -1, 2**62 + 12345])
 def test_dropout_is_the_references_bit_for_bit(columns, seed):
@@ -248,7 +251,6 @@ def test_work_is_cut_so_that_a_large_gpu_is_filled():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("ranks", [16, 48, 160])
 def test_kernel_and_cublas_agree(dtype, ranks):

@@ -91,6 +91,7 @@ class Numpy:
             self.param[index] = self.param[index] - way
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", [
     MagmaOptions(), MagmaOptions(momentum_after=True, temperature=0.5), MagmaOptions(skip=True),
     MagmaOptions(probability=0.3, rate=3.0),
@@ -110,6 +111,7 @@ def test_many_steps_are_those_of_the_paper(device, options):
         assert made.modifier.alignment.tolist() == pytest.approx(ours.s, rel=1e-5)
 
 
+@pytest.mark.full
 def test_always_and_all_the_way_are_the_base_to_the_bit(device):
     options = MagmaOptions(probability=1.0, start=1.0, decay=1.0)
     plain, masked = optimizer(device, masked=False), optimizer(device, options)
@@ -121,6 +123,7 @@ def test_always_and_all_the_way_are_the_base_to_the_bit(device):
     assert masked.modifier.last.tolist() == [1.0] * 4
 
 
+@pytest.mark.full
 def test_moments_are_the_base_s_whatever_is_masked(device):
     plain, masked = optimizer(device, masked=False), optimizer(device)
     for step in range(6):
@@ -135,6 +138,7 @@ def test_moments_are_the_base_s_whatever_is_masked(device):
             assert torch.equal(view, old) == (length == 0.0)
 
 
+@pytest.mark.full
 def test_a_resumed_run_goes_the_same_way(device):
     whole, first = optimizer(device), optimizer(device)
     for step in range(4):
@@ -151,6 +155,7 @@ def test_a_resumed_run_goes_the_same_way(device):
     assert torch.equal(whole.param, resumed.param)
 
 
+@pytest.mark.full
 def test_a_step_that_is_skipped_changes_nothing(device):
     made = optimizer(device)
     take(made, 0)
@@ -166,6 +171,7 @@ def test_a_gradient_of_zeros_is_aligned_with_nothing(device):
     assert made.modifier.alignment[:3].tolist() == [0.5] * 3
 
 
+@pytest.mark.full
 def test_draws_are_even_and_their_own(device):
     """About half of all go; those that share a draw go together; seeds and blocks differ."""
     steps = 20 if INTERPRETED else 400
@@ -206,6 +212,7 @@ torch.save({"ways": torch.stack(ways), "param": made.param}, sys.argv[3] + str(r
 """
 
 
+@pytest.mark.full
 def test_every_rank_lets_the_same_sit_out(tmp_path):
     """Two processes that share gradients, as data-parallel ranks do, and have random states of their own."""
     command = [
@@ -245,6 +252,7 @@ def test_captured_steps_are_eager_ones():
         assert torch.equal(eager.modifier.last, captured.modifier.last)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -258,6 +266,7 @@ def test_impossible_options_are_refused(name, value):
         optimizer("cpu", MagmaOptions(**{name: value}))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("draws", [(), (0, 1), (0, 1, 2, NEVER - 1)])
 def test_every_segment_needs_a_draw(draws):
     with pytest.raises(ValueError, match="4 segments"):

@@ -71,6 +71,7 @@ def test_a_value_that_is_not_finite_reaches_the_product_of_its_row_alone(value):
     assert y[[0, 2]].isfinite().all()
 
 
+@pytest.mark.quick_cases(1)
 def test_one_payload_serves_both_directions():
     weight = quantize_weight(drawn(64, 96) * torch.exp2(torch.arange(96) // 32 * 3.0))
     dense = reference.decode_weight(weight.codes, weight.scale, torch.float64)

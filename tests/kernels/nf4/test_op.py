@@ -61,7 +61,6 @@ def test_dequantize_gives_the_values_of_bitsandbytes(name):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("name", NAMES)
 def test_dequantize_on_a_gpu_gives_the_values_of_bitsandbytes(name):
     expected = GOLDEN[f"{name}.dequantized"]
@@ -69,7 +68,6 @@ def test_dequantize_on_a_gpu_gives_the_values_of_bitsandbytes(name):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_quantize_on_a_gpu_gives_the_same_bytes():
     weight = (torch.randn(300, 1000) * 0.02).bfloat16()
     ours, theirs = quantize(weight.cuda()).to("cpu"), quantize(weight)
@@ -77,6 +75,7 @@ def test_quantize_on_a_gpu_gives_the_same_bytes():
     torch.testing.assert_close(ours.offset, theirs.offset)  # a mean: summed in another order
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_an_installed_bitsandbytes_agrees(dtype):
     functional = pytest.importorskip("bitsandbytes.functional")
@@ -105,6 +104,7 @@ def test_memory_is_four_and_an_eighth_bits_a_value():
     assert 8 * quantize(torch.randn(256, 1024), double=False).nbytes / (256 * 1024) == 4.5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", [(64, 48), (70, 33)])
 def test_pieces_give_what_the_whole_gives(monkeypatch, shape):
     weight = torch.randn(*shape)
@@ -122,6 +122,7 @@ def test_zeros_stay_zeros_though_their_scale_does_not():
     assert not dequantize(quantize(weight), dtype=torch.float32)[2].any()
 
 
+@pytest.mark.full
 def test_a_stack_mixes_quantized_and_plain_parts():
     top, bottom = quantize(torch.randn(5, 64)), quantize(torch.randn(3, 64), double=False)
     plain = torch.randn(2, 64)
@@ -134,6 +135,7 @@ def test_a_stack_mixes_quantized_and_plain_parts():
     assert (buffer[:, 64:] == 7).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [CODES, INT8])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("columns", [64, 39])

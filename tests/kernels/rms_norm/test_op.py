@@ -95,6 +95,7 @@ def test_results_are_written_into_the_views_given():
     assert (wide[:, 8:] == 7).all()
 
 
+@pytest.mark.full
 def test_a_row_does_not_depend_on_its_neighbors():
     torch.manual_seed(4)
     x, weight = torch.randn(5, 96).bfloat16(), torch.randn(96).bfloat16()

@@ -112,6 +112,7 @@ def test_written_out_gradient_is_that_of_autograd(rotary, norm):
     torch.testing.assert_close(found, exact)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("rotary", [8, 6])
 def test_in_place_equals_new_tensors(rotary):
     qkv, angle, index, sizes = inputs(8, rotary)

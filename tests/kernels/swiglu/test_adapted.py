@@ -95,6 +95,7 @@ def test_bad_arguments_are_named(change, words):
         op.forward_adapted(**{**given, **change})
 
 
+@pytest.mark.full
 @kernels
 def test_ranks_that_do_not_fit_are_refused():
     wide, dact, gate_up = (torch.zeros(3, width, device=DEVICE) for width in (80, 8, 16))
@@ -114,6 +115,7 @@ def test_no_rows_is_no_error():
     op.forward_adapted(wide, sums, activation="silu", out=dact, xa_out=dact[:, :5])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_same_inputs_give_the_same_bits(dtype):
     generator = torch.Generator().manual_seed(0)

@@ -79,6 +79,7 @@ def test_extreme_gates_stay_finite(activation):
     torch.testing.assert_close(gradient, exact, atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.full
 def test_results_are_written_into_the_views_given():
     torch.manual_seed(3)
     gate_up, dact = torch.randn(3, 16), torch.randn(3, 8)

@@ -173,6 +173,7 @@ SHAPES = {
             "head_dim": 16,
             "sliding_window": WINDOW,
             "conv_L_cache": 7,
+            "attention_bias": True,
             "layer_types": ["conv", "conv", "full_attention", "conv", "sliding_attention"],
             "tie_word_embeddings": True,
         },

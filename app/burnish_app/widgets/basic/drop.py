@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -23,6 +24,7 @@ from PySide6.QtWidgets import QWidget
 from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import RADIUS_PX, TITLE_PX, UNIT
+from burnish_engine.contract.files import is_file, is_folder
 from burnish_engine.contract.paths import expand_home, is_address
 
 _PLAIN = (
@@ -76,7 +78,7 @@ def classify_drop(paths: list[str]) -> ClassifiedDrop:
         paths: absolute paths; an empty text stands for something that is not a local file.
     """
     files = [path for path in paths if path and _is_data(Path(path))]
-    folders = [path for path in paths if path and path not in files and Path(path).is_dir()]
+    folders = [path for path in paths if path and path not in files and is_folder(Path(path))]
     others = [path for path in paths if path not in files and path not in folders]
     remedy = tr("A dataset is {data_formats_text}. A model is a folder that holds config.json.").format(
         data_formats_text=DATA_FORMATS_TEXT
@@ -121,11 +123,13 @@ def classify_drop(paths: list[str]) -> ClassifiedDrop:
 
 def _is_data(path: Path) -> bool:
     """Whether the path is a data file, or a folder that holds data files and no model."""
-    if path.is_file():
+    if is_file(path):
         return is_data_name(path.name)
-    if not path.is_dir() or _is_model(path):
+    if not is_folder(path) or _is_model(path):
         return False
-    return any(is_data_name(file.name) for file in islice(path.rglob("*"), _MAX_FILES_CHECKED))
+    with suppress(OSError):  # a folder of another user's
+        return any(is_data_name(file.name) for file in islice(path.rglob("*"), _MAX_FILES_CHECKED))
+    return False
 
 
 def is_data_name(name: str) -> bool:
@@ -135,7 +139,15 @@ def is_data_name(name: str) -> bool:
 
 def _is_model(folder: Path) -> bool:
     """Whether a folder holds a model, or an adapter to go on from."""
-    return any((folder / name).is_file() for name in _MODEL_FILES)
+    return any(is_file(folder / name) for name in _MODEL_FILES)
+
+
+def _answer_copy(event: QDropEvent) -> None:
+    """Accept a drag so that its source keeps the file: one that is answered Move deletes it."""
+    event.setDropAction(Qt.DropAction.CopyAction)
+    if event.type() == QEvent.Type.Drop and event.dropAction() == Qt.DropAction.MoveAction:  # it offers nothing else
+        event.setDropAction(Qt.DropAction.IgnoreAction)
+    event.accept()
 
 
 class DropOverlay(QWidget):
@@ -157,29 +169,40 @@ class DropOverlay(QWidget):
         self._over, self._has_data = parent, has_data
         parent.setAcceptDrops(True)
         parent.installEventFilter(self)
+        self._follow_window()
         self._has_choice = self._over_second = False
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.hide()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Follow a drag over the window, and take what is dropped."""
-        if isinstance(event, QDragEnterEvent):
-            if event.mimeData().hasUrls():
-                event.acceptProposedAction()
-                names = [url.fileName() for url in event.mimeData().urls()]
-                self.cover(choice=self._has_data() and any(map(is_data_name, names)))
-        elif isinstance(event, QDragMoveEvent):
-            event.acceptProposedAction()
-            self.point_at(event.position())
+        if isinstance(event, QDropEvent):  # the base class of entering and moving drags
+            urls = event.mimeData().urls()
+            if any(url.isLocalFile() or watched is self._over for url in urls):
+                self._take(event, urls)
+                _answer_copy(event)
+                return True
         elif isinstance(event, QDragLeaveEvent):
             self.hide()
-        elif isinstance(event, QDropEvent):
-            self.hide()
-            event.acceptProposedAction()
-            paths = [url.toLocalFile() for url in event.mimeData().urls()]
-            instead = self.is_instead(event.position())
-            QTimer.singleShot(0, self, lambda: self.dropped.emit(paths, instead))
+        elif event.type() == QEvent.Type.Show and watched is self._over:
+            self._follow_window()
         return super().eventFilter(watched, event)
+
+    def _follow_window(self) -> None:
+        """Get drags of files before the widgets below the pointer, of which text boxes would answer Move."""
+        handle = self._over.windowHandle()
+        if handle is not None:
+            handle.installEventFilter(self)
+
+    def _take(self, event: QDropEvent, urls: list[QUrl]) -> None:
+        if isinstance(event, QDragEnterEvent):
+            self.cover(choice=self._has_data() and any(is_data_name(url.fileName()) for url in urls))
+        elif isinstance(event, QDragMoveEvent):
+            self.point_at(event.position())
+        else:
+            self.hide()
+            paths, instead = [url.toLocalFile() for url in urls], self.is_instead(event.position())
+            QTimer.singleShot(0, self, lambda: self.dropped.emit(paths, instead))
 
     def cover(self, *, choice: bool = False) -> None:
         """Show the overlay over the whole parent.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -124,7 +125,7 @@ class FilesCard(Card):
         if not named:
             lines.addWidget(caption(plain_words(status.remedy)))
         name = Path(path).name
-        looks = [(tr("Look at it"), partial(self.opened.emit, status.file))] if Path(status.file).exists() else []
+        looks = [(tr("Look at it"), partial(self.opened.emit, status.file))] if os.path.exists(status.file) else []  # noqa: PTH110
         leave = (tr("Leave out {name}").format(name=name), partial(self.removed.emit, path))
         for text, slot in (*named, *looks, leave):
             actions.addWidget(quiet(text, slot))

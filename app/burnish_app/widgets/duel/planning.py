@@ -89,6 +89,15 @@ class DuelPlanning(QWidget):
         for side in (self.first, self.second):
             side.show_draft(self._bench.recipe)
 
+    def follow_choosing(self) -> None:
+        """Drop the plan while a recipe is chosen that a side will take over, and make one once it is."""
+        if self.first.is_of_draft or self.second.is_of_draft:
+            self.forget()
+
+    @property
+    def _awaits_draft(self) -> bool:
+        return self._bench.is_choosing and (self.first.is_of_draft or self.second.is_of_draft)
+
     def take_duelists(self) -> bool:
         """Choose the runs that were sent here from another page; return whether there are new ones."""
         if self._bench.duelists == self._duelists:
@@ -110,7 +119,10 @@ class DuelPlanning(QWidget):
         """Have a plan made once the choice rests, if there is none and the person looks at it."""
         if not self.isVisible() or self._plan is not None:
             return
-        if None in (self.first.side(), self.second.side()):
+        if self._awaits_draft:
+            self._timer.stop()
+            self.card.show_wanting(tr("Choosing a recipe for machine and data ..."))
+        elif None in (self.first.side(), self.second.side()):
             self._timer.stop()
             self.card.show_wanting(tr("Mend the value in red."))
         elif not self._client.is_open(self._plan_request):

@@ -18,6 +18,7 @@ from burnish_app.wording.numbers import decimal_text
 from burnish_app.wording.plain_words import model_name, plain_words
 from burnish_app.wording.recipe_text import changes_text
 from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.files import is_folder
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
@@ -72,6 +73,11 @@ class SideCard(Card):
         self.choice.activated.connect(lambda _place: self._choose())
         self._choose()
 
+    @property
+    def is_of_draft(self) -> bool:
+        """Whether the side is the draft, or the draft with other settings."""
+        return self.choice.currentData() in (_DRAFT, _CHANGED)
+
     def side(self) -> DuelSide | None:
         """Return the chosen side; None while something is wrong with it."""
         chosen = self.choice.currentData()
@@ -100,7 +106,7 @@ class SideCard(Card):
         """Take over the draft that changed."""
         self._recipe = recipe
         self.settings.show_recipe(recipe)
-        if self.choice.currentData() in (_DRAFT, _CHANGED):
+        if self.is_of_draft:
             self._show_about()
             self.changed.emit()
 
@@ -133,7 +139,7 @@ class SideCard(Card):
             self._ask_file()
             return
         if chosen not in (_DRAFT, _CHANGED):
-            path = RunPaths(Path(chosen)).recipe if Path(chosen).is_dir() else Path(chosen)
+            path = RunPaths(Path(chosen)).recipe if is_folder(Path(chosen)) else Path(chosen)
             self.load(path, self.choice.currentText())
             return
         self._show_about()

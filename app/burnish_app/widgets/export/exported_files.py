@@ -19,6 +19,7 @@ from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import ElidedLabel, Look, body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.wording.numbers import facts_text
+from burnish_engine.contract.files import is_file
 from burnish_engine.contract.serve.export_requests import ProgramName
 from burnish_engine.contract.units import file_size
 
@@ -132,7 +133,7 @@ class ExportedFiles(Card):
         return button
 
     def _add(self, path: Path, *buttons: QPushButton) -> None:
-        size = path.stat().st_size if path.is_file() else 0
+        size = path.stat().st_size if is_file(path) else 0
         label = ElidedLabel(facts_text(path.name, file_size(size) if size else ""))
         label.setToolTip(str(path))
         line = FlowLayout()

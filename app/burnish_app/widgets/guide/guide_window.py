@@ -60,6 +60,7 @@ class GuideWindow(QWidget):
         self.search.setPlaceholderText(tr("Search the guide"))
         self.search.setAccessibleName(tr("Search the guide"))
         self.search.setClearButtonEnabled(True)
+        self.search.setAcceptDrops(False)  # it would answer Move to a file, and the source delete it
         self._timer = QTimer(self, singleShot=True, interval=_SEARCH_AFTER_MS)
         self._timer.timeout.connect(self._list_places)
         self.search.textEdited.connect(lambda _text: self._timer.start())

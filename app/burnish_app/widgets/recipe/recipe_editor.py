@@ -19,6 +19,7 @@ from burnish_app.widgets.recipe.preset_bar import PresetBar
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
 from burnish_app.widgets.recipe.toml_editor import TomlEditor
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe
 
 
 class RecipeEditor(Card):
@@ -71,6 +72,11 @@ class RecipeEditor(Card):
     def recipe(self) -> Recipe | None:
         """Return the recipe as edited; None while it is invalid."""
         return self.toml.recipe() if self.is_toml else self.form.recipe()
+
+    def shows(self, recipe: Recipe) -> bool:
+        """Whether a recipe is what is shown."""
+        shown = self.recipe()
+        return shown is not None and (shown == recipe or dump_recipe(shown) == dump_recipe(recipe))
 
     def show_recipe(self, recipe: Recipe, suggested: Recipe | None, reasons: dict[str, str]) -> None:
         """Show a recipe.

@@ -9,6 +9,8 @@ from burnish_app.engine.engine_there import EngineThere
 from burnish_app.look.language import tr
 from burnish_app.recipe.place_text import planned_place
 from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.page.banner import Banner, BannerAction
+from burnish_app.widgets.page.page import Page
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.run_requests import StartRequest
@@ -17,26 +19,29 @@ _UNFIT = ExitCode.DOES_NOT_FIT
 
 
 class RunStart(QObject):
-    """One run at a time that is being started.
+    """One run at a time that is being started. The page says why one could not be, and may offer to do so anyway.
 
     Args:
         client: connection to the engine.
         bench: workbench with the recipe and its plan.
         other: engine of the machine elsewhere that the recipe may name.
-        parent: page that the run is started from.
+        page: page that the run is started from.
 
     Attributes:
         started: signal with the folder of the run; empty where the engine names none.
-        failed: signal with the `Failure`.
+        refused: signal without arguments, emitted when a run could not be started.
+        wanted_anyway: signal without arguments, emitted when it is wanted although it does not fit.
     """
 
     started = Signal(str)
-    failed = Signal(object)
+    refused = Signal()
+    wanted_anyway = Signal()
 
-    def __init__(self, client: EngineClient, bench: Workbench, other: EngineThere, parent: QObject) -> None:
-        super().__init__(parent)
-        self._client, self._bench, self._there = client, bench, other
+    def __init__(self, client: EngineClient, bench: Workbench, other: EngineThere, page: Page) -> None:
+        super().__init__(page)
+        self._client, self._bench, self._there, self._page = client, bench, other, page
         self._request = ""
+        self._refusal: Banner | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -52,7 +57,7 @@ class RunStart(QObject):
         plan, where = self._bench.plan, self._there.where
         if where and plan is not None and not plan.fits and not anyway:
             what = tr("It does not fit on {where}.").format(where=planned_place(where, self._there.offers))
-            self.failed.emit(Failure(id="", what=what, remedy=" ".join(plan.problems), exit_code=_UNFIT))
+            self._failed(Failure(id="", what=what, remedy=" ".join(plan.problems), exit_code=_UNFIT))
             return
         self._request = self._client.send(
             StartRequest,
@@ -60,8 +65,21 @@ class RunStart(QObject):
             anyway=anyway,
             owner=self,
             on_result=self._started,
-            on_failure=self.failed.emit,
+            on_failure=self._failed,
         )
+
+    def forget_refusal(self) -> None:
+        """Close what was said of a recipe that is another one now, which its button would start."""
+        if self._refusal is not None and self._refusal is self._page.shown_banner:
+            self._page.clear_banner()
+        self._refusal = None
 
     def _started(self, result: Result) -> None:
         self.started.emit(result.run or "")
+
+    def _failed(self, failure: Failure) -> None:
+        actions: list[BannerAction] = []
+        if failure.exit_code in (_UNFIT, ExitCode.NO_SPACE):
+            actions = [(tr("Start anyway"), self.wanted_anyway.emit)]
+        self._refusal = self._page.banner("error", failure.what, failure.remedy, actions)
+        self.refused.emit()

@@ -40,6 +40,7 @@ class SettingRow(QWidget):
     def __init__(self, recipe: Recipe, key: str, *, single: bool = False) -> None:
         super().__init__()
         self._recipe, self._single = recipe, single
+        self._proposed = ""
         self.name = ShorteningBox()
         self.name.setAccessibleName(tr("Setting"))
         self.name.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
@@ -87,20 +88,26 @@ class SettingRow(QWidget):
         return SweepSetting(key=self.key, values=values) if len(values) == 1 or not self._single else None
 
     def show_recipe(self, recipe: Recipe) -> None:
-        """Show another recipe's value beside."""
+        """Show another recipe's value beside, and propose values around it unless the person typed some."""
         self._recipe = recipe
+        if self.values.text() == self._proposed:
+            self._propose()
         self._show_note()
 
     def _key_changed(self) -> None:
+        self._propose()
+        self._changed()
+
+    def _propose(self) -> None:
         proposed = usual_values(self._recipe, self.key)
         if self._single:
             own = setting_text(self.key, draft_value(self._recipe, self.key))
             proposed = next((part for part in reversed(proposed.split(", ")) if part != own), proposed)
+        self._proposed = proposed
         before = self.values.blockSignals(True)
         self.values.setText(proposed)
         self.values.setCursorPosition(0)
         self.values.blockSignals(before)
-        self._changed()
 
     def _changed(self) -> None:
         self._show_note()

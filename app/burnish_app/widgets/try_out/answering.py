@@ -107,10 +107,13 @@ class Answering(QObject):
                 client.send(FreeRequest)
 
     def give_up(self) -> None:
-        """Cancel all replies and take nothing more of them."""
+        """Cancel all replies; what came of them stays, and nothing more is taken."""
         self.cancel()
+        left = list(self.open.values())
         self.open.clear()
         self._clients.clear()
+        for pane in left:
+            pane.stop(tr("stopped"))
         self.answered.clear()
 
     def _connecting(self, where: str, what: str) -> None:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import (
     QColor,
     QGuiApplication,
-    QPainter,
-    QPaintEvent,
-    QPalette,
     QStandardItemModel,
     QTextBlockFormat,
     QTextCharFormat,
     QTextCursor,
+    QTextDocument,
 )
-from PySide6.QtWidgets import (
-    QHBoxLayout,
-    QPlainTextEdit,
-    QTextEdit,
-)
+from PySide6.QtWidgets import QHBoxLayout, QTextEdit
 
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
@@ -29,6 +24,7 @@ from burnish_app.state.answerers import Answerer
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import Look, ShorteningBox, caption, heading, set_tone
+from burnish_app.widgets.try_out.text_boxes import COLOR_PROPERTY, Transcript
 from burnish_app.wording.numbers import facts_text
 from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.replies import Reply
@@ -39,22 +35,27 @@ _FLUSH_MS = 50
 """Time between writes of streamed pieces, milliseconds: each write lays the text out anew."""
 
 
-class Transcript(QTextEdit):
-    """A text whose placeholder wraps: Qt 6.11 draws the first line of it alone."""
+@dataclass(frozen=True)
+class KeptPane:
+    """The conversation that a pane showed, which can be brought back.
 
-    def paintEvent(self, event: QPaintEvent) -> None:
-        """Draw the text, or the whole placeholder."""
-        if not self.document().isEmpty():
-            super().paintEvent(event)
-            return
-        room = (
-            self.viewport()
-            .rect()
-            .adjusted(*[round(self.document().documentMargin()) * side for side in (1, 1, -1, -1)])
-        )
-        painter = QPainter(self.viewport())
-        painter.setPen(self.palette().color(QPalette.ColorRole.PlaceholderText))
-        painter.drawText(room, int(Qt.AlignmentFlag.AlignTop) | int(Qt.TextFlag.TextWordWrap), self.placeholderText())
+    Attributes:
+        key: key of the model that answered.
+        document: transcript.
+        messages: conversation.
+        question: conversation up to the last question.
+        repeats: how often that was asked again.
+        facts: what stood below the transcript.
+        answered_by: name of the model that wrote the newest reply.
+    """
+
+    key: str
+    document: QTextDocument
+    messages: tuple[ChatMessage, ...]
+    question: tuple[ChatMessage, ...]
+    repeats: int
+    facts: str
+    answered_by: str
 
 
 class ChatPane(Card):
@@ -294,6 +295,31 @@ class ChatPane(Card):
         self._facts = self._answered_by = ""
         self._show_copy()
 
+    def keep(self) -> KeptPane:
+        """Return what the pane shows, to be brought back."""
+        return KeptPane(
+            self.answerer.key,
+            self.text.document().clone(),
+            tuple(self._messages),
+            tuple(self.question),
+            self.repeats,
+            self.state.text(),
+            self.state.toolTip(),
+        )
+
+    def bring_back(self, kept: KeptPane) -> None:
+        """Show a conversation that was kept, which goes on from there."""
+        self.clear()
+        self.choose(kept.key)
+        self.text.setDocument(kept.document.clone(self.text))
+        self.text.recolor()
+        self._messages, self.question, self.repeats = list(kept.messages), list(kept.question), kept.repeats
+        self._facts, self._answered_by = kept.facts, kept.answered_by
+        self.reveal()
+        self._show_copy()
+        self._at_end = True
+        self._keep_end_in_view()
+
     def _newest_reply(self) -> str:
         replies = [message.content for message in self._messages if message.role == "assistant"]
         return replies[-1] if replies else "".join(self._streamed)
@@ -357,16 +383,6 @@ class ChatPane(Card):
 
     def _format(self, color: str) -> QTextCharFormat:
         made = QTextCharFormat()
+        made.setProperty(COLOR_PROPERTY, color)
         made.setForeground(QColor(getattr(colors_of(self), color)))
         return made
-
-
-class PromptBox(QPlainTextEdit):
-    """The box for the person's message; Ctrl+Return sends it (the page's primary action)."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.setFixedHeight(scaled(9 * UNIT))
-        self.setTabChangesFocus(True)
-        self.setPlaceholderText(tr("Your message goes to every model above. Ctrl+Return sends it."))
-        self.setAccessibleName(tr("Your message"))

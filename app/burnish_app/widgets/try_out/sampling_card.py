@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QDoubleSpinBox, QLabel, QPlainTextEdit, QSpinBox
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
-from burnish_app.widgets.basic.buttons import row
+from burnish_app.widgets.basic.buttons import quiet, row
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.text import body, caption, pad_spin
 from burnish_app.widgets.basic.tick_boxes import WrappingCheckBox
@@ -26,10 +26,13 @@ class SamplingCard(Card):
         longest: longest reply, tokens.
         seed: seed of the draw, the same for all models.
         in_turn: whether they answer one after another.
+        fold: button that folds the card and opens it.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.fold = quiet("", self._toggle)
+        self.fold.setToolTip(tr("How they answer: system prompt, temperature, seed and longest reply."))
         self.system = QPlainTextEdit()
         self.system.setFixedHeight(scaled(8 * UNIT))
         self.system.setTabChangesFocus(True)
@@ -59,6 +62,7 @@ class SamplingCard(Card):
         self.body.addWidget(self.system)
         self.body.addLayout(choices)
         self.hide()
+        self._name_fold()
 
     @property
     def options(self) -> ChatOptions:
@@ -66,6 +70,16 @@ class SamplingCard(Card):
         return ChatOptions(
             max_tokens=self.longest.value(), temperature=self.temperature.value(), seed=self.seed.value()
         )
+
+    def _toggle(self) -> None:
+        self.setVisible(self.isHidden())
+        self._name_fold()
+
+    def _name_fold(self) -> None:
+        folded = self.isHidden()
+        text = tr("Sampling")
+        self.fold.setText(f"{'▸' if folded else '▾'}  {text}")
+        self.fold.setAccessibleName(f"{text}, {tr('folded') if folded else tr('open')}")
 
 
 def _word(text: str) -> QLabel:

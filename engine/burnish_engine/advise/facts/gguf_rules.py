@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -64,6 +65,46 @@ def gguf_refusal(model_type: str, spec: DecoderSpec | None, config: Config, name
         return Refusal(f"The model {what}, which llama.cpp does not compute.", SAFETENSORS)
     rope = "" if model_type in {"phi3", "ministral3"} else _rope(spec, config)
     return Refusal(f"The model {rope}, which this export does not write yet.", SAFETENSORS) if rope else None
+
+
+def rounds_rope(spec: DecoderSpec | None) -> bool:
+    """Whether a model has a yarn rope with bounds that only llama.cpp rounds (ggml.c, `ggml_rope_yarn_corr_dims`).
+
+    Args:
+        spec: shape of the model; None where it is not known in detail.
+    """
+    return spec is not None and spec.rope.scaling == "yarn" and not spec.rope.truncate
+
+
+def rounded_rope_angle(spec: DecoderSpec) -> float:
+    """The largest angle by which those rounded bounds turn a pair of a head at each position more, radians.
+
+    Args:
+        spec: shape of the model.
+    """
+    rope = spec.rope
+    numbers = (rope.theta - 1, rope.factor, rope.beta_fast, rope.beta_slow, rope.original_context or 0)
+    if not rounds_rope(spec) or not all(0 < number < math.inf for number in numbers):  # no rope could be built of them
+        return 0.0
+    exact, rounded = (_yarn_frequencies(spec, truncate=truncate) for truncate in (False, True))
+    return max(abs(one - other) for one, other in zip(exact, rounded, strict=True))
+
+
+def _yarn_frequencies(spec: DecoderSpec, *, truncate: bool) -> list[float]:
+    """The angles that a yarn rope turns pairs by (YaRN, arXiv 2309.00071), as `models.decoder.rope_tables` does."""
+    rope, size, found = spec.rope, spec.head_dim, []
+    context = rope.original_context or 0
+    low, high = (
+        size * math.log(context / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))
+        for turns in (rope.beta_fast, rope.beta_slow)
+    )
+    if truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0.0), min(high, size - 1.0)
+    for pair in range(size // 2):
+        slowed = min(max((pair - low) / max(high - low, 0.001), 0.0), 1.0)
+        found.append((slowed / rope.factor + 1 - slowed) * rope.theta ** (-2 * pair / size))
+    return found
 
 
 def unknown_family(model_type: str) -> Refusal:

@@ -6,23 +6,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
-from burnish_engine.advise.facts.gguf_rules import Config, Refusal, gguf_refusal
+from burnish_engine.advise.facts.gguf_rules import Config, Refusal, gguf_refusal, rounded_rope_angle
 from burnish_engine.contract.facts.coverage import Matrix
-from burnish_engine.contract.facts.exports import ExportChoice, ExportKind
+from burnish_engine.contract.facts.exports import ExportChoice, ExportKind, export_text
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.families.adapter_targets import StartedSection, has_name, is_target
 from burnish_engine.models.families.matrices import layer_matrices
 from burnish_engine.models.saved_adapters.adapter_files import why_not_lora
+from burnish_engine.models.saved_adapters.peft_form import by_modules
 
 _TRANSPOSED = frozenset({"gpt2", "openai-gpt"})
 """Model types whose linear layers are transformers' Conv1D, weights [in, out]."""
+_COMPARED_TOKENS = 1024  # most tokens of a row that are compared; see `export.verify.reference`
+_OPPOSITE = math.pi  # angle, radians, from which on a pair of a head points to where it should not
 
 
 def exports_of(
@@ -59,6 +63,17 @@ def planned_exports(config: Config | None, spec: DecoderSpec, adapter: AdapterSe
         return exports_of({"model_type": spec.family}, spec, adapter, trained=started)
     counted = spec if spec.weights else None
     return exports_of(config, decoder_spec(dict(config)) or counted, adapter, trained=started)
+
+
+def export_notes(exports: Sequence[ExportChoice], spec: DecoderSpec, longest: int) -> list[str]:
+    """Say which exports do not work, and whether the proof of a GGUF file will refuse it.
+
+    Args:
+        exports: decision for each kind of export; empty where it is not known.
+        spec: shape of the base model.
+        longest: length of the longest row, tokens.
+    """
+    return [note for note in (export_text(exports), _proof_note(exports, spec, longest)) if note]
 
 
 def refusal(
@@ -114,6 +129,19 @@ def finished_refusal(
     """
     adapter = AdapterSection() if trained is not None else AdapterSection(method="full")
     return refusal(kind, config, spec, adapter, trained=trained, name=name)
+
+
+def _proof_note(exports: Sequence[ExportChoice], spec: DecoderSpec, longest: int) -> str:
+    tokens = min(longest, _COMPARED_TOKENS, spec.max_context)
+    angle = tokens * rounded_rope_angle(spec)
+    if angle < _OPPOSITE or not any(one.works for one in exports if one.kind == "gguf"):
+        return ""
+    return (
+        "GGUF files of this model will be refused by their proof: its yarn rope has bounds that are not rounded "
+        f"(truncate: false) over an original context of {spec.rope.original_context:,} tokens. llama.cpp rounds them, "
+        f"which turns parts of each head by up to {angle:.0f} radians within {tokens:,} tokens. Export as safetensors "
+        "or as an adapter instead."
+    )
 
 
 def _quantized(kind: ExportKind, config: Config, spec: DecoderSpec | None, name: str) -> Refusal | None:
@@ -221,4 +249,4 @@ def _saved_config(trained: Path | None) -> dict[str, Any] | None:
         found = json.loads((trained / "adapter_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return by_modules(found) if isinstance(found, dict) else None

@@ -20,7 +20,7 @@ from burnish_engine.advise.facts.workload import (
 )
 from burnish_engine.advise.plan.calibrate import CorrectedPrediction, correct_prediction
 from burnish_engine.advise.plan.expert_text import adapter_bytes, adapter_text, lower_rank_text, rank_of_experts
-from burnish_engine.advise.plan.exports import planned_exports
+from burnish_engine.advise.plan.exports import export_notes, planned_exports
 from burnish_engine.advise.plan.plan_text import lacks_memory, notes_on, problems_of, streaming_note
 from burnish_engine.advise.plan.planned_memory import LOADING_BYTES, MemoryChoice, choose_memory
 from burnish_engine.advise.plan.rank_fit import fitting_rank
@@ -33,7 +33,6 @@ from burnish_engine.advise.predict.plain.memory import plain_memory, uses_own_at
 from burnish_engine.advise.predict.plain.speed import plain_seconds
 from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError, UsageError
 from burnish_engine.contract.facts.advice import RunPlan, SharedSteps, TimePart
-from burnish_engine.contract.facts.exports import export_text
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe.on_gpus import refuse_missing_gpu
@@ -170,10 +169,8 @@ def plan_run(
             *notes_on(run),
             *scored,
             *target_notes,
-            *filter(
-                None,
-                [shared_note(shared), alone, streaming_note(choice.plan if choice else None), export_text(exports)],
-            ),
+            *filter(None, [shared_note(shared), alone, streaming_note(choice.plan if choice else None)]),
+            *export_notes(exports, spec, recipe.data.max_length),
             *found.notes,
         ],
         trainable_parameters=trained,

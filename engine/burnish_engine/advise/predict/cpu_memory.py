@@ -2,7 +2,7 @@
 
 The kernels' references in PyTorch need workspace that kernels do not, glibc keeps freed memory for the next tensors,
 and the process has its libraries. Tests compare the workspace with the tensors of real passes. The constants were
-fitted to nine runs of 3 to 60 steps, most of `python tests/bench plan_accuracy --device cpu`.
+fitted to ten runs of 3 to 60 steps, most of `python tests/bench plan_accuracy --device cpu`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from burnish_engine.contract.facts.facts import LayerSpec
 LIBRARIES_BYTES = 350 * MIB
 """Memory of the process without tensors: Python, torch, tokenizers, pages of files among it. It was 324 MiB once the
 model was loaded, and 344 to 368 after the first pass."""
-_LAYERS_NOT_RETURNED = 4.8  # layers whose freed fp32 tensors glibc keeps
+_NOT_RETURNED = 0.16  # share of each layer's freed fp32 tensors that glibc keeps: holes between what layers save
 _ROUNDED_LOGITS, _REFERENCE_LOGITS = 3, 2
 """Chunks of 16-bit logits that glibc keeps besides, and those that it keeps more after the log-probabilities of a
 reference were computed."""
@@ -39,7 +39,8 @@ def kept_by_allocator(run: FastRun, shapes: Sequence[LayerShape], tokens: int) -
         shapes: kinds of layers of its model.
         tokens: number of tokens of the micro-batch, padding included.
     """
-    layers = int(_LAYERS_NOT_RETURNED * max(evaluated_bytes(replace(one, width=4), tokens, 0) for one in shapes))
+    freed = max(evaluated_bytes(replace(one, width=4), tokens, 0) for one in shapes)
+    layers = int(_NOT_RETURNED * run.spec.num_layers * freed)
     if run.precision == "fp32":
         return layers
     chunks = _ROUNDED_LOGITS + (_REFERENCE_LOGITS if run.recipe.preference.needs_reference else 0)

@@ -32,9 +32,10 @@ from burnish_engine.advise.predict.transfers import (
     Seconds,
     backward_seconds,
     forward_seconds,
+    link_gb_s,
 )
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
+from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, SaveLevel
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
 from burnish_engine.models.decoder.frozen.declared import coded_bytes, norm_coded
@@ -45,7 +46,10 @@ from burnish_engine.models.families.matrices import StackName
 _GEMM_SHARE = 0.71  # share of the dense tensor peak that matrix products reach
 _FP8_RATE = 2.0  # dense tensor peak in FP8, fp32 sums, times that in bf16 (H100, Ada and Blackwell whitepapers)
 _EIGHT_BIT_SHARE = 0.58  # share of the peak that products in 8 bits reach (FP8, H100); MXFP8: not measured
-_INT8_SHARE = 0.555  # the same in INT8 (H100): no fp32 sums between blocks, tiles with two programs each
+# The same in INT8 (H100), where the sum runs over many columns; and the columns whose time beginning and ending a tile
+# takes. Four stacks of a 1B and a 4B reached 1,070 TFLOP/s over 2,048 columns and 1,330 over 16,384.
+_INT8_SHARE, _INT8_EDGE = 0.695, 560
+_ROTATED_PER_OPERATION = 0.72e12 / 989e12  # numbers rotated and rounded to INT8 by operations of the bf16 peak (H100)
 _ATTENTION_SHARE = 0.415  # share of the bf16 peak that attention reaches forward: heads of 64 0.405, of 128 0.43
 # Time of attention's backward pass by that of the forward pass. On GPUs it makes seven products instead of two, at a
 # higher rate; on processors five.
@@ -71,10 +75,7 @@ _MAGNITUDES_MOVED = 9  # outputs of a stack, in the backward pass of DoRA; count
 _LOGIT_PASSES = 3  # the loss reads the logits twice and writes them once
 _CPU_GFLOPS_PER_CORE = {"fp32": 60.0, "bf16": 85.0, "fp16": 60.0}
 _CPU_GB_S = 20.0  # rate of memory on any CPU; it is a small part of the time
-_LINK_SHARE = 0.85  # share of a PCIe lane's rate: an H100's 16 lanes of generation 5, 63 GB/s, move 54
-_LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # one way, by PCIe generation
 _WEIGHTS_SHARE = 0.9  # share of a link's measured rate that layers' weights reach, one copy after the other for a step
-_LINK_UNKNOWN_GB_S = 11.0  # generation 3 with 16 lanes, or 4 with 8: laptops
 
 
 class Rates(NamedTuple):
@@ -83,7 +84,8 @@ class Rates(NamedTuple):
     Attributes:
         products: rate of matrix products, operations/s.
         eight_bits: rate of matrix products in the run's 8-bit format, operations/s.
-        int8: the same in INT8, in which logits are beside any of them.
+        int8: the same in INT8, in which logits are beside any of them; sums over few columns reach less.
+        rotating: rate of rotating operands and rounding them to INT8, numbers/s.
         attention: rate of attention, operations/s.
         memory: rate of memory, bytes/s.
         unpacking: rate of unpacking NF4, weights/s.
@@ -96,6 +98,7 @@ class Rates(NamedTuple):
     products: float
     eight_bits: float
     int8: float
+    rotating: float
     attention: float
     memory: float
     unpacking: float
@@ -111,11 +114,12 @@ class FastSpeed:
     Args:
         run: the run.
         micro_batch: size of the micro-batch.
+        at: rates to count with; None: those of the run's device.
     """
 
-    def __init__(self, run: FastRun, micro_batch: MicroBatchSize) -> None:
+    def __init__(self, run: FastRun, micro_batch: MicroBatchSize, at: Rates | None = None) -> None:
         self._run, self._micro_batch = run, micro_batch
-        self._width, self._rates = BYTES_OF[run.precision], rates(run)
+        self._width, self._rates = BYTES_OF[run.precision], at or rates(run)
         self._backward = _backward_share(run.spec) if run.cuda else _BACKWARD_CPU
         self._shapes, kinds = layer_shapes(run)
         self._kinds = np.array(kinds)
@@ -215,7 +219,8 @@ class FastSpeed:
         logits = product
         if self._run.eight_bits.logits_in_int8:
             moved_bytes = width if options.head_on_host else 1  # pieces from the host become codes when they arrive
-            logits = max(2.0 * filled * weights / at.int8, weights * moved_bytes / moves)
+            in_int8 = 2.0 * filled * weights * (1 + _INT8_EDGE / spec.hidden_size) / at.int8
+            logits = max(in_int8, weights * moved_bytes / moves)
         moved = micro_batch.supervised_tokens * spec.vocab_size * _LOGIT_PASSES * width
         total = chunks * (logits + product) + moved / at.memory
         if options.head_on_host:  # the gradient is summed piece by piece
@@ -293,6 +298,9 @@ class FastSpeed:
         handed_over = name in norm_coded(self._run.spec, self._run.eight_bits.products, turned=turned)
         read = 0 if handed_over else columns * self._width  # what is read twice is in the cache
         coded = tokens * (read + codes) / at.memory
+        if self._run.eight_bits.products == "int8":
+            operations *= 1 + _INT8_EDGE / columns
+            coded = coded if handed_over else max(coded, tokens * columns / at.rotating)
         anew = (NF4_BYTES + 1 if self._run.nf4 else 2.0 if turned else 0.0) * weights / at.memory
         return max(operations / at.eight_bits, tiles * weights / at.memory) + coded + anew
 
@@ -349,7 +357,8 @@ def rates(run: FastRun) -> Rates:
         unpacking = UNPACKED_PER_S_AND_CORE * cores
         experts = ExpertRates.of_cpu(run, operations, unpacking)
         memory = _CPU_GB_S * 1e9
-        return Rates(operations, operations, operations, operations, memory, unpacking, memory, memory, memory, experts)
+        every = (operations,) * 5  # nothing is computed in 8 bits there
+        return Rates(*every, memory, unpacking, memory, memory, memory, experts)
     gpu = run.gpu or GpuFacts(index=0, name="")
     found = gpu_rates(gpu)
     peak = found.bf16_tflops * 1e12 * (_FP32_RATE if run.precision == "fp32" else 1.0)
@@ -362,7 +371,10 @@ def rates(run: FastRun) -> Rates:
     eight_bits = int8 if run.eight_bits.products == "int8" else found.bf16_tflops * 1e12 * rate * _EIGHT_BIT_SHARE
     peer = 1e9 * run.peer_gb_s or min(link_in, link_out)  # what cannot be read directly goes through host memory
     experts = ExpertRates.of_gpu(run, peak, eight_bits, memory)
-    return Rates(peak * _GEMM_SHARE, eight_bits, int8, attention, memory, unpacking, link_in, link_out, peer, experts)
+    products, rotating = peak * _GEMM_SHARE, found.bf16_tflops * 1e12 * _ROTATED_PER_OPERATION
+    return Rates(
+        products, eight_bits, int8, rotating, attention, memory, unpacking, link_in, link_out, peer, experts
+    )  # fmt: skip
 
 
 def _backward_share(spec: DecoderSpec) -> float:
@@ -373,22 +385,6 @@ def _backward_share(spec: DecoderSpec) -> float:
     """
     lone = spec.num_heads // spec.num_kv_heads % 2 == 1 and spec.head_dim <= _NARROW_HEAD
     return _SLOW_BACKWARD if lone or spec.head_dim > _WIDE_HEAD else _BACKWARD
-
-
-def link_gb_s(pcie: PcieFacts | None) -> tuple[float, float]:
-    """The rates of copies from page-locked host memory to the GPU, and back, 10^9 bytes/s.
-
-    The rates are the measured ones (`burnish doctor --bandwidth`), else that of card and slot together.
-    """
-    if pcie is None:
-        return _LINK_UNKNOWN_GB_S, _LINK_UNKNOWN_GB_S
-    if pcie.to_gpu_gb_s and pcie.from_gpu_gb_s:
-        return pcie.to_gpu_gb_s, pcie.from_gpu_gb_s
-    generation, width = pcie.best_generation or pcie.generation, pcie.best_width or pcie.width
-    if generation is None or width is None:
-        return _LINK_UNKNOWN_GB_S, _LINK_UNKNOWN_GB_S
-    rate = _LINK_SHARE * width * _LANE_GB_S[min(max(generation, 1), max(_LANE_GB_S))]
-    return rate, rate
 
 
 def _weights(stack: StackShape, *, turned: bool) -> int:

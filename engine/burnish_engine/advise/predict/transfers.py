@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from burnish_engine.advise.facts.shape import MIB
+from burnish_engine.contract.facts.machine import PcieFacts
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 
 PIECE_BYTES = 32 * MIB
@@ -35,6 +36,10 @@ set by three measured steps whose weights come from host memory (`tests/bench/LO
 FURTHEST = 2
 AHEAD = np.array([FURTHEST if level == "offloaded" else 1 for level in LEVEL_NAMES])
 """Number of layers ahead at which a layer's tensors are brought back, by save level."""
+
+_LINK_SHARE = 0.85  # share of a PCIe lane's rate: an H100's 16 lanes of generation 5, 63 GB/s, move 54
+_LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # one way, by PCIe generation
+_LINK_UNKNOWN_GB_S = 11.0  # generation 3 with 16 lanes, or 4 with 8: laptops
 
 Seconds: TypeAlias = npt.NDArray[np.float64]
 
@@ -153,3 +158,19 @@ def backward_seconds(
             free = coming.follow(turn - 1, now, free)
         now = np.maximum(now, np.maximum(arrived[:, layer], coming.arrived[:, turn])) + compute[:, layer]
     return now
+
+
+def link_gb_s(pcie: PcieFacts | None) -> tuple[float, float]:
+    """The rates of copies from page-locked host memory to the GPU, and back, 10^9 bytes/s.
+
+    The rates are the measured ones (`burnish doctor --bandwidth`), else that of card and slot together.
+    """
+    if pcie is None:
+        return _LINK_UNKNOWN_GB_S, _LINK_UNKNOWN_GB_S
+    if pcie.to_gpu_gb_s and pcie.from_gpu_gb_s:
+        return pcie.to_gpu_gb_s, pcie.from_gpu_gb_s
+    generation, width = pcie.best_generation or pcie.generation, pcie.best_width or pcie.width
+    if generation is None or width is None:
+        return _LINK_UNKNOWN_GB_S, _LINK_UNKNOWN_GB_S
+    rate = _LINK_SHARE * width * _LANE_GB_S[min(max(generation, 1), max(_LANE_GB_S))]
+    return rate, rate

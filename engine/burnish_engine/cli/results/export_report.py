@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,12 @@ from burnish_engine.export.verify.verdict import verdict_text
 
 if TYPE_CHECKING:
     from burnish_engine.export.forecast import ExportCost
+
+_PROVENANCE = {
+    "proven": "is the file that was proven",
+    "changed": "was changed since it was proven",
+    "unknown": "is an unknown file: no export of this run has it in its report",
+}
 
 
 def show_forecast(forecast: ExportCost) -> None:
@@ -60,13 +67,8 @@ def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
             styled(_state(entry)),
         )
     out.print(table)
-    if report.base_loss is not None and report.tuned_loss is not None:
-        out.print(f"Held-out loss: base {report.base_loss:.3f}, trained {report.tuned_loss:.3f} nats a learned token.")
-    for entry in report.files:
-        score = f" Score: {METRIC_NAMES[entry.task.metric]} {entry.task.figures}." if entry.task else ""
-        out.print(f"{verdict_text(entry)}{score}")
-        if entry.passed and entry.change_held is not None:
-            out.print(f"Of what training changed in the weights, {entry.quant} holds {entry.change_held:.1%}.")
+    _show_training(report)
+    _show_files(report.files)
     for note in report.notes:
         out.dim(f"note: {note}")
     for entry in report.files:
@@ -74,6 +76,23 @@ def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
             out.dim(f"{entry.quant}: {note}")
     for entry in report.files:
         out.print(str((folder / entry.file).absolute()))
+
+
+def _show_training(report: FidelityReport) -> None:
+    if report.base_loss is not None and report.tuned_loss is not None:
+        out.print(f"Held-out loss: base {report.base_loss:.3f}, trained {report.tuned_loss:.3f} nats a learned token.")
+    if report.base_kl is not None:
+        out.print(f"Training changed the predictions by a mean KL of {report.base_kl:.2g} nats.")
+
+
+def _show_files(files: Sequence[QuantFidelity]) -> None:
+    for entry in files:
+        score = f" Score: {METRIC_NAMES[entry.task.metric]} {entry.task.figures}." if entry.task else ""
+        out.print(f"{verdict_text(entry)}{score}")
+        if entry.provenance:
+            out.print(f"{entry.file} {_PROVENANCE[entry.provenance]}.")
+        if entry.passed and entry.change_held is not None:
+            out.print(f"Of what training changed in the weights, {entry.quant} holds {entry.change_held:.1%}.")
 
 
 def _state(entry: QuantFidelity) -> str:

@@ -37,6 +37,7 @@ def verify(
             held_out=rows.held_out,
             probe_chats=rows.chats[:3],
             options=reference_options(paths, recipe, source, rows, base=base),
+            exports=[paths.export],
             progress=bar.show,
             canceled=bar.canceled,
             device=chat_device(recipe.devices)[0],

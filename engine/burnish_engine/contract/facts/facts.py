@@ -285,6 +285,15 @@ class QuantFidelity(_Facts):
         "trained model, about 0 if from the base. None: not measured, as by an export, which made the file itself.",
     )
     change_error: float | None = Field(default=None, description="Standard error of that share.")
+    tensor_sha256: dict[str, str] = Field(
+        default={}, description="SHA-256 of each tensor's data in the file, hexadecimal, by the tensor's name."
+    )
+    provenance: Literal["", "proven", "changed", "unknown"] = Field(
+        default="",
+        description="What the reports of the run's exports say of a file that is verified again. proven: it is the "
+        "file that was proven, to the last bit. changed: it is one of their files, and was changed since. unknown: "
+        "they do not name it. Empty: an export's own report.",
+    )
     passed: bool
     problems: list[str] = []
     unproven: str = Field(
@@ -316,6 +325,14 @@ class FidelityReport(_Facts):
         default=None, description="Mean loss of the model before training on learned tokens of held-out rows, nats."
     )
     tuned_loss: float | None = Field(default=None, description="The same of the trained model in fp32, nats.")
+    base_kl: float | None = Field(
+        default=None,
+        description="How far training moved the model: mean KL(trained model || model before training) on the same "
+        "positions, nats. A file may be half as far away. None: nothing was trained, or the model before is not here.",
+    )
+    base_top1: float | None = Field(
+        default=None, description="Share of positions whose most likely token training left as it was, 0 to 1."
+    )
     task: TaskChange | None = Field(
         default=None, description="Score of the task as training measured it, before and after; None: not measured."
     )

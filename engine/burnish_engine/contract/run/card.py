@@ -79,7 +79,7 @@ class RunEnvironment(_CardRecord):
     )
     layout: str = Field(
         description="How rows were laid out in a pass: packed, masked (packed, with masks of ours), "
-        "padded, or documents (packed, with our own attention)."
+        "padded, alone (a pass for each row), or documents (packed, with our own attention)."
     )
     memory_plan: str = Field(description='As the recipe\'s [memory] would pin it; "" where the engine had no choice.')
 

@@ -69,19 +69,38 @@ def gain_kept(base: float | None, tuned: float | None, file: float | None) -> fl
     return (base - file) / (base - tuned)
 
 
-def model_loss(
-    model: Any, documents: Sequence[Sequence[int]], supervised: Sequence[Flags], canceled: Canceled = never
-) -> float | None:
-    """Compute the mean loss of a transformers model on the supervised tokens of rows, nats.
+@dataclass(frozen=True)
+class ModelDistance:
+    """Distance of a model from another one on the same rows.
+
+    Attributes:
+        loss: mean loss of the model on supervised tokens, nats; None where no token counts.
+        mean_kl: mean KL(other one || model) of next-token probabilities, nats.
+        top1: share of positions whose most likely token is the same, 0 to 1.
+    """
+
+    loss: float | None
+    mean_kl: float
+    top1: float
+
+
+def model_distance(
+    model: Any,
+    documents: Sequence[Sequence[int]],
+    log_probs: Sequence[npt.NDArray[np.float32]],
+    supervised: Sequence[Flags],
+    canceled: Canceled = never,
+) -> ModelDistance:
+    """Compare a transformers model on rows with another one, given that one's log-probabilities.
+
+    Where the vocabularies differ in size, the tokens that both have are compared.
 
     Args:
         model: loaded transformers model.
         documents: token ids of each row.
+        log_probs: log-probabilities of the other model, [T, V] for each row.
         supervised: for each row, whether each of its tokens counts for the loss [T].
         canceled: callback polled between rows; True stops the work.
-
-    Returns:
-        The loss; None where no token counts.
 
     Raises:
         StoppedError: Canceled.
@@ -90,10 +109,15 @@ def model_loss(
 
     from burnish_engine.models.generation.transformers_generate import evaluating
 
-    found = MeanLoss()
-    for document, flags in zip(documents, supervised, strict=True):
+    loss, kl, same = MeanLoss(), [], 0
+    for document, truth, flags in zip(documents, log_probs, supervised, strict=True):
         stop_if(canceled, "The verification")
         with evaluating(model):
-            logits = model(input_ids=torch.tensor([list(document)], device=model.device)).logits[0].float()
-            found.add(torch.log_softmax(logits, dim=-1).cpu().numpy(), document, flags)
-    return found.mean
+            logits = model(input_ids=torch.tensor([list(document)], device=model.device)).logits[0]
+        found = torch.log_softmax(logits.double(), dim=-1).cpu().numpy()
+        both = min(found.shape[-1], truth.shape[-1])
+        kl.append(token_kl(truth[:, :both], found[:, :both]))
+        same += int((truth.argmax(-1) == found.argmax(-1)).sum())
+        loss.add(found, document, flags)
+    all_kl = np.concatenate(kl)
+    return ModelDistance(loss.mean, max(float(all_kl.mean()), 0.0), same / len(all_kl))

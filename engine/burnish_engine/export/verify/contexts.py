@@ -37,11 +37,6 @@ def factor_switch(spec: DecoderSpec | None) -> int | None:
     return spec.rope.original_context if spec is not None and spec.rope.scaling == "longrope" else None
 
 
-def rounds_rope(spec: DecoderSpec | None) -> bool:
-    """Whether a model has a yarn rope with bounds that only llama.cpp rounds (ggml.c, `ggml_rope_yarn_corr_dims`)."""
-    return spec is not None and spec.rope.scaling == "yarn" and not spec.rope.truncate
-
-
 def plan_contexts(spec: DecoderSpec | None, reference: Reference) -> Contexts:
     """Choose the contexts.
 

@@ -18,41 +18,25 @@ import numpy.typing as npt
 from burnish_engine.chat.prompt import gguf_chat_ids, gguf_template, render, tokenizer_template
 from burnish_engine.chat.score_models import file_replies
 from burnish_engine.contract.errors import BurnishError
-from burnish_engine.contract.facts.facts import DecoderSpec, QuantFidelity
+from burnish_engine.contract.facts.facts import QuantFidelity
 from burnish_engine.export.base.losses import MeanLoss, gain_kept, token_kl
 from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
+from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.gguf.pre_tokenizer import compare_tokens, expected_tokens
 from burnish_engine.export.gguf.vocabulary import before_texts, turn_end
 from burnish_engine.export.quantize.quantize import Quantized
-from burnish_engine.export.verify.contexts import plan_contexts, rounds_rope
+from burnish_engine.export.verify.contexts import plan_contexts
+from burnish_engine.export.verify.limits import KlStatistics, judge, least_limit
 from burnish_engine.export.verify.probe_strings import PROBE_STRINGS
+from burnish_engine.export.verify.provenance import hash_file
 from burnish_engine.export.verify.reference import REPLY_TOKENS, Probe, Reference
 from burnish_engine.export.weights.folders import Progress, no_progress
 from burnish_engine.models.generation.sampling import GeneratedReply, Sampling
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
-from burnish_engine.runs.file_hashes import sha256_file
 from burnish_engine.scoring.score import TaskRows
 
-KL_LIMITS = {
-    "F32": 1e-4, "F16": 1e-4, "BF16": 0.02, "Q8_0": 0.1, "Q6_K": 0.2, "Q5_K_M": 0.5, "Q5_K_S": 0.5, "Q5_1": 0.5,
-    "Q5_0": 0.5,
-}  # fmt: skip
-"""Largest mean KL(trained || file), nats. Several times what the worst measured model needs (the embedded 135M
-model, which loses far more than larger ones: Q8_0 0.004, Q6_K 0.01, Q5_K_M 0.08, Q4_0 0.3), and far below the effect
-of a structural fault (a missing Q/K permutation: 2.4).
-"""
-MIXTURE_KL, ROUNDED_ROPE_KL = 0.02, 0.1
-"""Lowest limits for models that no 16-bit file computes quite as trained. A token of a mixture whose experts are nearly
-tied may be routed to another one: 4e-4 measured on tiny models, where one expert counts most. llama.cpp rounds the
-bounds of some yarn ropes (`contexts.rounds_rope`): 0.03 on a tiny random model, beyond its original context."""
-OTHER_KL_LIMIT = 1.0
-"""Limit for 4-bit types and unknown ones."""
-TOP1_LIMIT = 0.5
-"""Smallest share of equal top-1 tokens."""
-FLAT_KL = 0.05
-"""Mean KL below which `TOP1_LIMIT` does not apply: the model itself hardly prefers any token."""
 _ROWS = 32  # positions compared at a time, so that memory stays near 3 x 4 x 32 x V bytes
 
 
@@ -69,25 +53,6 @@ class TokenCheck:
     strings: int
     mismatches: list[str]
     problems: list[str]
-
-
-@dataclass(frozen=True)
-class KlStatistics:
-    """KL divergence statistics of the file's probabilities over all positions.
-
-    Attributes:
-        positions: number of compared positions.
-        mean_kl: mean KL(trained || file), nats.
-        p99_kl: 99th percentile of the KL, nats.
-        top1: share of equal top-1 tokens, 0 to 1.
-        loss: mean loss of the file on the rows' supervised tokens, nats; None where no token counts.
-    """
-
-    positions: int
-    mean_kl: float
-    p99_kl: float
-    top1: float
-    loss: float | None = None
 
 
 def probe_texts(tokenizer: Any) -> list[tuple[str, list[int]]]:
@@ -206,34 +171,6 @@ def log_softmax(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     return shifted
 
 
-def judge(quant: str, found: KlStatistics, least: float = 0.0) -> list[str]:
-    """List the reasons to refuse a file; empty where it passes.
-
-    Args:
-        quant: GGUF type of the file.
-        found: figures of the file.
-        least: lowest limit of the mean KL, nats, where llama.cpp does not compute the model quite as trained.
-    """
-    limit = max(KL_LIMITS.get(quant, OTHER_KL_LIMIT), least)
-    if not np.isfinite(found.mean_kl):
-        return ["Its probabilities are not finite numbers."]
-    if found.mean_kl >= limit:
-        return [
-            "Its predictions differ from the trained model's by more than is allowed: mean KL divergence "
-            f"{found.mean_kl:.3g}, limit {limit:g} for {quant}."
-        ]
-    if found.top1 <= TOP1_LIMIT and found.mean_kl >= FLAT_KL:
-        return [f"It agrees with the trained model's first choice at only {found.top1:.0%} of the positions."]
-    return []
-
-
-def least_limit(spec: DecoderSpec | None) -> float:
-    """Return the lowest limit of the mean KL of a model's files, nats."""
-    if rounds_rope(spec):
-        return ROUNDED_ROPE_KL
-    return MIXTURE_KL if spec is not None and spec.experts is not None else 0.0
-
-
 def reply_of(model: GgufModel, probes: Sequence[Probe]) -> tuple[GeneratedReply, list[str]]:
     """Return the file's reply to a conversation that the trained model ends by itself, and what is wrong with it.
 
@@ -349,13 +286,16 @@ def check_file(
     found = comparison.result()
     misread = expected if tokens.mismatches else ()
     problems = [*check_contents(made.path, origin, tokenizer, misread, canceled), *problems, *comparison.problems]
+    gain = gain_kept(reference.base_loss, reference.tuned_loss, found.loss)
     if same_size and found.positions:
-        problems += judge(made.quant, found, least_limit(origin.source.spec))
+        problems += judge(made.quant, found, reference.base, gain, least_limit(origin.source.spec))
+    hashes = hash_file(made.path, read_header(made.path), canceled)
     result = QuantFidelity(
         file=name or made.path.name,
         quant=made.quant,
         bytes=made.bytes,
-        sha256=sha256_file(made.path),
+        sha256=hashes.file,
+        tensor_sha256=hashes.tensors,
         tensor_types=made.tensor_types,
         fallbacks=made.fallbacks,
         positions=found.positions,
@@ -363,7 +303,7 @@ def check_file(
         p99_kl=found.p99_kl,
         top1_agreement=found.top1,
         held_out_loss=found.loss,
-        gain_kept=gain_kept(reference.base_loss, reference.tuned_loss, found.loss),
+        gain_kept=gain,
         importance=made.importance,
         reply=reply.text,
         reply_stopped=reply.stopped,

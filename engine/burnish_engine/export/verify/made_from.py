@@ -13,12 +13,15 @@ from burnish_engine.export.checks.checksums import CHECKSUMS, recorded_checksum
 from burnish_engine.export.checks.trained_change import HeldChange, held_change
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import ADAPTER_DIGEST, MODEL_DIGEST, GgufHeader
+from burnish_engine.export.verify.provenance import Provenance
 
 _EXACT = {"F32", "F16", "BF16"}
 """Types whose every number is compared with the trained model's, so that nothing is hidden."""
 
 
-def record_problems(gguf: Path, metadata: Mapping[str, object], sha256: str, digest: str) -> list[str]:
+def record_problems(
+    gguf: Path, metadata: Mapping[str, object], sha256: str, digest: str, known: Provenance
+) -> list[str]:
     """Compare a file with what its export recorded in it and beside it; empty where nothing contradicts.
 
     Args:
@@ -26,6 +29,7 @@ def record_problems(gguf: Path, metadata: Mapping[str, object], sha256: str, dig
         metadata: settings in the file's header.
         sha256: SHA-256 of the file.
         digest: SHA-256 of the trained weights; empty where there are none.
+        known: what the reports of the run's exports say of it.
     """
     problems = []
     made_from = _recorded_weights(metadata)
@@ -35,7 +39,9 @@ def record_problems(gguf: Path, metadata: Mapping[str, object], sha256: str, dig
             f"{digest or 'none'}."
         )
     recorded = recorded_checksum(gguf)
-    if recorded not in (None, sha256):
+    if known.problem:
+        problems.append(known.problem)
+    elif recorded not in (None, sha256):
         problems.append(
             f"It changed after its export: its SHA-256 is {sha256}, and {CHECKSUMS} beside it says {recorded}."
         )

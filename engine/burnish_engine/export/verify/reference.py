@@ -19,7 +19,7 @@ from burnish_engine.chat.prompt import Messages, render, tokenizer_template
 from burnish_engine.contract.errors import BurnishError, UsageError
 from burnish_engine.contract.facts.task_score import TaskChange
 from burnish_engine.contract.run.forgetting import Forgetting
-from burnish_engine.export.base.losses import Flags, MeanLoss, model_loss
+from burnish_engine.export.base.losses import Flags, MeanLoss, ModelDistance, model_distance
 from burnish_engine.export.base.staging import Canceled, never, require_memory, stop_if
 from burnish_engine.export.quantize.importance_file import Importance
 from burnish_engine.export.weights.folders import Progress, no_progress
@@ -31,8 +31,6 @@ from burnish_engine.scoring.score import TaskRows
 
 if TYPE_CHECKING:
     import torch
-
-    from burnish_engine.export.weights.nf4_merge import OtherMerge
 
 MOST_POSITIONS = 2000
 """Number of compared positions: enough for a p99, few enough for a laptop."""
@@ -112,7 +110,7 @@ class Reference:
         stops: ids of the tokens that end a reply.
         probes: conversations, the first ones with replies.
         supervised: for each document, whether each token counts for the loss [T].
-        base_loss: mean loss before training, nats; None: unknown.
+        base: the model before training: its loss and its distance from the trained one; None: unknown.
         tuned_loss: mean loss of the trained model, nats; None: no token counts.
         importance: importance matrix from training rows; None: not requested.
         other_merge: for a 4-bit run, results with the adapter added to the other weights; else None.
@@ -128,15 +126,20 @@ class Reference:
     stops: list[int]
     probes: list[Probe]
     supervised: list[Flags] = field(default_factory=list)
-    base_loss: float | None = None
+    base: ModelDistance | None = None
     tuned_loss: float | None = None
     importance: Importance | None = None
-    other_merge: OtherMerge | None = None
+    other_merge: ModelDistance | None = None
     reported: tuple[float, int] | None = None
     forgetting: Forgetting | None = None
     task: TaskChange | None = None
     task_rows: TaskRows | None = None
     flags_known: bool = True
+
+    @property
+    def base_loss(self) -> float | None:
+        """Mean loss before training, nats; None: unknown."""
+        return self.base.loss if self.base else None
 
     @property
     def loss_tokens(self) -> int:
@@ -232,7 +235,7 @@ def compute_reference(
     import torch
 
     from burnish_engine.export.quantize.importance import compute_importance
-    from burnish_engine.export.weights.nf4_merge import compare_merge, round_model
+    from burnish_engine.export.weights.nf4_merge import round_model
     from burnish_engine.models.transformers_path.plain import load_adapter, load_base
 
     options = options or ReferenceOptions()
@@ -258,10 +261,10 @@ def compute_reference(
         progress=lambda what, share: progress(what, 0.5 + share / 2),
         canceled=canceled,
     )
-    base_loss = None
+    base = None
     if adapter is not None:
         with model.disable_adapter():
-            base_loss = model_loss(model, documents, supervised, canceled)
+            base = model_distance(model, documents, log_probs, supervised, canceled)
     answered = _answer(model, tokenizer, probes, canceled)
     stops = model_stop_ids(model, tokenizer)
     other = None
@@ -272,18 +275,19 @@ def compute_reference(
             model = load_adapter(load_base(source, "fp32", device), adapter)
         else:
             round_model(model, options.in_4_bits)
-        other = compare_merge(model, documents, log_probs, supervised, canceled)
+        other = model_distance(model, documents, log_probs, supervised, canceled)
     del model
     if options.base is not None:
         stop_if(canceled, "The verification")
-        base_loss = model_loss(load_base(options.base, "fp32", device), documents, supervised, canceled)
+        before = load_base(options.base, "fp32", device)
+        base = model_distance(before, documents, log_probs, supervised, canceled)
     return Reference(
         documents=documents,
         log_probs=log_probs,
         stops=stops,
         probes=answered,
         supervised=supervised,
-        base_loss=base_loss,
+        base=base,
         tuned_loss=tuned.mean,
         importance=importance,
         other_merge=other,

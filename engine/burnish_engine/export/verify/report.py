@@ -7,21 +7,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
+from burnish_engine.advise.facts.gguf_rules import rounds_rope
 from burnish_engine.contract.errors import FidelityError, NoSpaceError
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.facts.task_score import TaskChange
-from burnish_engine.contract.files import cannot_write, write_atomic
+from burnish_engine.contract.files import cannot_write, read_limited, write_atomic
 from burnish_engine.contract.recipe.recipe_export import COARSE_TYPES
+from burnish_engine.export.base.losses import ModelDistance
 from burnish_engine.export.base.staging import publish
 from burnish_engine.export.quantize.importance_file import Importance
-from burnish_engine.export.verify.contexts import factor_switch, rounds_rope
+from burnish_engine.export.verify.contexts import factor_switch
+from burnish_engine.export.verify.limits import hides_training, least_limit
 from burnish_engine.export.verify.reference import REPLY_TOKENS, Reference
-from burnish_engine.export.weights.nf4_merge import OtherMerge
 from burnish_engine.models.checkpoint.source import ModelSource
 
 REPORT = "fidelity.json"
+_MOST_BYTES = 64 * 2**20  # a report has about 100 bytes a tensor
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,8 @@ def conclude(
 def read_report(out: Path) -> FidelityReport | None:
     """Read the newest report of a folder; None where there is none that can be read."""
     try:
-        return FidelityReport.model_validate_json((out / REPORT).read_text(encoding="utf-8"))
-    except (OSError, ValidationError, UnicodeDecodeError):
+        return FidelityReport.model_validate_json(read_limited(out / REPORT, _MOST_BYTES))
+    except (OSError, ValueError):  # pydantic's errors are ValueErrors
         return None
 
 
@@ -134,7 +135,7 @@ def build_report(
             for file in checked.files
             if file.passed and not file.reply_stopped
         ]
-    notes += _loss_text(reference)
+    notes += _loss_text(reference) + _hidden_text(checked.files, reference, source)
     if reference.forgetting is not None:
         notes.append(f"What training forgot: {reference.forgetting.text}.")
     notes += _task_text(checked.files, reference)
@@ -163,6 +164,8 @@ def build_report(
         adapter_sha256=digest,
         conversion_kl=checked.conversion_kl,
         base_loss=reference.base_loss,
+        base_kl=reference.base.mean_kl if reference.base else None,
+        base_top1=reference.base.top1 if reference.base else None,
         tuned_loss=reference.tuned_loss,
         task=reference.task,
         importance_tokens=reference.importance.tokens if reference.importance else 0,
@@ -226,6 +229,19 @@ def _loss_text(reference: Reference) -> list[str]:
     ]
 
 
+def _hidden_text(files: Sequence[QuantFidelity], reference: Reference, source: ModelSource) -> list[str]:
+    """Note the files whose rounding changes predictions about as much as training did."""
+    base, least = reference.base, least_limit(source.spec)
+    hiding = [file for file in files if file.passed and hides_training(file.quant, file.mean_kl, base, least)]
+    if base is None or not hiding:
+        return []
+    listed = ", ".join(f"{file.quant} {file.mean_kl:.2g}" for file in hiding)
+    return [
+        f"Training changed the predictions by a mean KL of only {base.mean_kl:.2g} nats, and rounding changes them by "
+        f"{listed}: such a file may show little of what was learned. A finer type shows more."
+    ]
+
+
 def _task_text(files: Sequence[QuantFidelity], reference: Reference) -> list[str]:
     """Note the score of the task before and after training, and the files that answer worse beyond chance."""
     if reference.task is None:
@@ -240,7 +256,7 @@ def _task_text(files: Sequence[QuantFidelity], reference: Reference) -> list[str
     return notes
 
 
-def _merge_text(reference: Reference, other: OtherMerge) -> str:
+def _merge_text(reference: Reference, other: ModelDistance) -> str:
     losses = [f"{loss:.3f}" if loss is not None else "unknown" for loss in (reference.tuned_loss, other.loss)]
     return (
         "The run trained on 4-bit weights, and its adapter can be added to these or to the 16-bit base "

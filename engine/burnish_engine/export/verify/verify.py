@@ -16,8 +16,9 @@ from burnish_engine.export.quantize.quantize import file_type, read_back
 from burnish_engine.export.verify.fidelity import add_score, check_file, probe_texts
 from burnish_engine.export.verify.made_from import MadeFrom, record_problems
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS
+from burnish_engine.export.verify.provenance import FileHashes, find_provenance
 from burnish_engine.export.verify.reference import ReferenceOptions, compute_reference, render_probes
-from burnish_engine.export.verify.report import CheckedFiles, build_report
+from burnish_engine.export.verify.report import CheckedFiles, build_report, read_report
 from burnish_engine.export.weights.adapter import read_adapter
 from burnish_engine.export.weights.folders import Progress, no_progress
 from burnish_engine.models.checkpoint.source import ModelSource
@@ -35,6 +36,7 @@ def verify_file(
     held_out: Sequence[Sequence[int]] = (),
     probe_chats: Sequence[Messages] = (),
     options: ReferenceOptions | None = None,
+    exports: Sequence[Path] = (),
     progress: Progress = no_progress,
     canceled: Canceled = never,
     device: torch.device | None = None,
@@ -43,7 +45,8 @@ def verify_file(
     """Compare any GGUF with the model it claims to be, without changing it.
 
     A file in which nothing is wrong has passed only if something shows that it is not one of the base model: its 16-bit
-    numbers, training's change of the weights, or the record of an export in it. Else it is `unproven`.
+    numbers, training's change of the weights, or the record of an export in it. Else it is `unproven`. A file that an
+    export proved and that was changed since is refused, whatever was changed.
 
     Args:
         gguf: file to verify.
@@ -52,6 +55,7 @@ def verify_file(
         held_out: token ids of rendered held-out rows.
         probe_chats: conversations to compare and answer.
         options: supervised tokens, and the model before training.
+        exports: folders whose reports may name the file, beside its own folder.
         progress: callback given the current activity and the share done.
         canceled: callback; True stops the work.
         device: device of the trained model.
@@ -97,7 +101,12 @@ def verify_file(
         threads=threads,
         canceled=canceled,
     )
-    if problems := record_problems(gguf, header.metadata, result.sha256, digest):
+    hashes = FileHashes(result.sha256, result.tensor_sha256)
+    reports = [report for folder in (gguf.parent, *exports) if (report := read_report(folder))]
+    own = [report for report in reports if report.adapter_sha256 == digest]  # others prove files of another model
+    known = find_provenance(gguf.name, hashes, own)
+    result = result.model_copy(update={"provenance": known.state})
+    if problems := record_problems(gguf, header.metadata, result.sha256, digest, known):
         result = result.model_copy(update={"problems": [*result.problems, *problems], "passed": False})
     if result.passed:
         before = _before(origin, options)

@@ -23,6 +23,7 @@ from burnish_engine.models.saved_adapters.saved_adapter import (
     CONFIG_FILE,
     PREFIX,
     WEIGHTS_FILE,
+    read_config,
     refuse_not_finite,
     refuse_other_rank,
     setting_of,
@@ -99,7 +100,7 @@ def target_whole_model(folder: Path, wrapper: Wrapper) -> None:
     renamed = {PREFIX + wrapper.module_name(name.removeprefix(PREFIX)): value for name, value in tensors.items()}
     save_file(renamed, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     path = folder / CONFIG_FILE
-    config = json.loads(path.read_text(encoding="utf-8"))
+    config = read_config(folder)
     parts = [part for part in map(part_of, tensors) if part.kind not in ("whole", "rows", "frozen")]
     paths = {wrapper.module_name(part.module) for part in parts}
     names = sorted({module.rpartition(".")[2] for module in paths if module.startswith(wrapper.part)})

@@ -2,7 +2,7 @@
 
 Each expert's gate and up then have the A that they share in the fused form, and their rows of B: the same numbers. The
 names are those of checkpoints with a tensor for each expert, which llama.cpp and vLLM read. PEFT converts them back
-(`peft.utils.transformers_weight_conversion`) for Mixtral, OLMoE and Qwen3, where no dense layer has an adapter.
+(`peft.utils.transformers_weight_conversion`) for Mixtral, OLMoE and Qwen3.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from burnish_engine.models.decoder.experts.adapted_experts import AdaptedExperts
 from burnish_engine.models.decoder.lora_adapter import AdaptedModule, AdapterPlan, read_plan
 from burnish_engine.models.families import family
 from burnish_engine.models.families.experts import ExpertNames, path_in_files
-from burnish_engine.models.saved_adapters.saved_adapter import CONFIG_FILE, PREFIX, WEIGHTS_FILE
+from burnish_engine.models.saved_adapters.peft_form import as_peft_reads
+from burnish_engine.models.saved_adapters.saved_adapter import CONFIG_FILE, PREFIX, WEIGHTS_FILE, read_config
 
 _ALPHA_DIGITS = 12
 
@@ -75,7 +76,7 @@ def export_adapter_by_expert(source: ModelSource, adapter: Path, out: Path) -> P
     for adapted in plan.experts:
         a, b = (adapted.from_file(name, tensors.pop(name)) for name in adapted.shapes)
         tensors |= _by_expert(adapted, a, b, known.expert_names)
-    config = _config(json.loads((adapter / CONFIG_FILE).read_text(encoding="utf-8")), plan, known.expert_names)
+    config = _config(read_config(adapter), plan, known.expert_names)
     with staging_folder(out.parent) as staging:
         folder = staging / "adapter"
         folder.mkdir()
@@ -120,20 +121,20 @@ def _config(config: dict[str, Any], plan: AdapterPlan, names: ExpertNames) -> di
     both, which keeps alpha / rank, but not rsLoRA's alpha / sqrt(rank): so each factor is said as alpha / rank. Other
     modules get patterns by path, because dense layers may have matrices of the same names.
     """
-    del config["target_parameters"]
     parts = dict.fromkeys(part for adapted in plan.experts for part in _parts(adapted, names))
     rank, alpha = plan.experts[0].rank, _alpha(plan.experts[0])
-    asked = config.get("target_modules")
-    modules = asked if isinstance(asked, list) else [one.path for one in plan.modules]
-    said = {
+    asked, paths = config.get("target_modules"), [one.path for one in plan.modules]
+    said: dict[str, Any] = {
         "lora_alpha": alpha,
         "r": rank,
         "alpha_pattern": {one.path: _alpha(one) for one in plan.modules if _alpha(one) != alpha},
         "rank_pattern": {one.path: one.rank for one in plan.modules if one.rank != rank},
-        "target_modules": sorted({*modules, *parts}),
+        "target_modules": sorted(asked if isinstance(asked, list) else paths),
+        "target_parameters": None,
         "use_rslora": False,
     }
-    return config | said
+    said = as_peft_reads(config | said, paths)
+    return said | {"target_modules": sorted({*said["target_modules"], *parts})}
 
 
 def _alpha(adapted: AdaptedModule | AdaptedExperts) -> float:

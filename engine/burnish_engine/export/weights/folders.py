@@ -74,7 +74,7 @@ def export_safetensors(
         DataError: The model's chat template is invalid.
         StoppedError: Canceled.
     """
-    _must_be_free(out)
+    must_be_free(out)
     weights = MergedWeights(source, adapter, rounded)
     sizes = {name: _nbytes(weights, name) for name in (*weights.names, *weights.others)}
     require_space(out.parent, sum(sizes.values()), "The merged model")
@@ -122,7 +122,7 @@ def export_adapter(adapter: Path, out: Path, wrapper: Wrapper | None = None) -> 
         SetupError: The folder is no adapter.
         NoSpaceError: The adapter does not fit the disk.
     """
-    _must_be_free(out)
+    must_be_free(out)
     check_adapter(adapter)
     files = [adapter / name for name in _ADAPTER_FILES if (adapter / name).is_file()]
     require_space(out.parent, sum(file.stat().st_size for file in files), "The adapter")
@@ -172,7 +172,12 @@ def _bytes_of(weights: MergedWeights, name: str) -> Iterator[memoryview]:
         yield raw_bytes(piece.reshape(1) if piece.dim() == 0 else piece)
 
 
-def _must_be_free(out: Path) -> None:
+def must_be_free(out: Path) -> None:
+    """Refuse a folder that holds something already.
+
+    Raises:
+        UsageError: It is a file, or not empty.
+    """
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
         raise UsageError(f"{out} exists already and is not empty.", "Choose another folder, or delete this one first.")
 

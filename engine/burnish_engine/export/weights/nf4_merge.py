@@ -1,4 +1,4 @@
-"""Reproduce the NF4-rounded weights of a 4-bit run (QLoRA), and compare merging onto them with merging onto the base.
+"""Reproduce the NF4-rounded weights of a 4-bit run (QLoRA).
 
 The adapter of such a run can be added to the 16-bit base or to the rounded weights (Dettmers et al. 2023); the two
 results differ by the rounding error of NF4.
@@ -6,36 +6,17 @@ results differ by the rounding error of NF4.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from burnish_engine.export.base.losses import Flags, MeanLoss, token_kl
-from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.models.checkpoint.meta_model import meta_model
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.families import family
-from burnish_engine.models.generation.transformers_generate import evaluating
 from burnish_engine.models.saved_adapters.saved_adapter import PREFIX
 from burnish_engine.models.transformers_path.model_shape import quantized_modules
 from burnish_kernels.nf4 import op as nf4
-
-
-@dataclass(frozen=True)
-class OtherMerge:
-    """Results of the trained model with its adapter added to the other weights: rounded ones, or the 16-bit base.
-
-    Attributes:
-        loss: mean held-out loss, nats; None where no token counts.
-        mean_kl: mean KL(exported model || this one), nats.
-    """
-
-    loss: float | None
-    mean_kl: float
 
 
 def rounded_names(source: ModelSource, *, experts: bool = False) -> frozenset[str]:
@@ -76,33 +57,3 @@ def round_model(model: Any, names: Collection[str]) -> None:
             transposed = model.get_submodule(path.rpartition(".")[0]).is_transposed
             for matrix in value:  # of one expert
                 matrix.copy_(round_trip(matrix.T).T if transposed else round_trip(matrix))
-
-
-def compare_merge(
-    model: Any,
-    documents: Sequence[Sequence[int]],
-    log_probs: Sequence[npt.NDArray[np.float32]],
-    supervised: Sequence[Flags],
-    canceled: Canceled = never,
-) -> OtherMerge:
-    """Compare a model on held-out rows with another one, given that one's log-probabilities.
-
-    Args:
-        model: loaded model.
-        documents: token ids of each row.
-        log_probs: log-probabilities of the other model, [T, V] for each row.
-        supervised: for each row, whether each of its tokens counts for the loss [T].
-        canceled: callback polled between rows; True stops the work.
-
-    Raises:
-        StoppedError: Canceled.
-    """
-    loss, kl = MeanLoss(), []
-    for document, truth, flags in zip(documents, log_probs, supervised, strict=True):
-        stop_if(canceled, "The verification")
-        with evaluating(model):
-            logits = model(input_ids=torch.tensor([list(document)], device=model.device)).logits[0]
-        found = torch.log_softmax(logits.double(), dim=-1).cpu().numpy()
-        kl.append(token_kl(truth, found))
-        loss.add(found, document, flags)
-    return OtherMerge(loss.mean, float(np.concatenate(kl).mean()))

@@ -30,6 +30,7 @@ from burnish_engine.models.families import Module
 from burnish_engine.models.families.adapter_targets import has_name
 from burnish_engine.models.families.experts import ExpertStack, parameter_name
 from burnish_engine.models.saved_adapters.adapter_files import read_files
+from burnish_engine.models.saved_adapters.peft_form import as_peft_reads
 from burnish_engine.models.saved_adapters.saved_adapter import (
     CONFIG_FILE,
     PREFIX,
@@ -93,12 +94,14 @@ class AdapterPlan:
         dropout: probability of dropout on the adapters' input; 0 where experts have adapters.
         config: entries of adapter_config.json other than PEFT's defaults.
         experts: stacks of experts with adapters, layer by layer.
+        is_mixture: whether the model has experts, with or without adapters.
     """
 
     modules: tuple[AdaptedModule, ...]
     dropout: float
     config: dict[str, Any]
     experts: tuple[AdaptedExperts, ...] = ()
+    is_mixture: bool = False
 
     @property
     def parts(self) -> tuple[AdaptedModule | AdaptedExperts, ...]:
@@ -166,7 +169,7 @@ def plan_adapter(
     reached = [stack for stack in experts if any(has_name(stack.path, name) for name in parameters)]
     inner, of_experts = wrapped_inside(reached), section.alpha / (math.sqrt(rank) if rslora else rank)
     adapted = (AdaptedExperts(stack, rank, of_experts, stack.path in inner) for stack in reached)
-    return AdapterPlan(tuple(chosen), section.dropout, config, tuple(adapted))
+    return AdapterPlan(tuple(chosen), section.dropout, config, tuple(adapted), bool(experts))
 
 
 def read_plan(folder: Path, modules: Iterable[Module], stacks: Iterable[ExpertStack] = ()) -> AdapterPlan:
@@ -185,10 +188,10 @@ def read_plan(folder: Path, modules: Iterable[Module], stacks: Iterable[ExpertSt
     config, shapes = files.config, files.shapes
     if reason := files.obstacle:
         raise SetupError(f"The adapter in {folder} {reason}.", "Use it with the plain path.")
-    by_path = {module.path: module for module in modules}
+    by_path, own_stacks = {module.path: module for module in modules}, list(stacks)
     chosen = []
     experts = read_adapted_experts(
-        folder, config.get("target_parameters") or [], shapes, list(stacks),
+        folder, config.get("target_parameters") or [], shapes, own_stacks,
         lambda path, rank: _scale(folder, config, path, rank),
     )  # fmt: skip
     dora = bool(config.get("use_dora"))
@@ -225,7 +228,7 @@ def read_plan(folder: Path, modules: Iterable[Module], stacks: Iterable[ExpertSt
             f"The adapter in {folder} has the dropout {dropout:g}, and experts take none.",
             "Correct its adapter_config.json.",
         )
-    return AdapterPlan(tuple(chosen), dropout, config, tuple(experts))
+    return AdapterPlan(tuple(chosen), dropout, config, tuple(experts), bool(own_stacks))
 
 
 class LoraAdapter:
@@ -301,11 +304,12 @@ class LoraAdapter:
             "peft_version": importlib.metadata.version("peft"),
             "task_type": "CAUSAL_LM",
         }
-        config = _PLAIN_LORA | self.plan.config | said
+        config = as_peft_reads(
+            _PLAIN_LORA | self.plan.config | said, [one.path for one in self.plan.modules if self.plan.is_mixture]
+        )
         (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
         tensors = {name: matrix.detach().cpu() for name, matrix in self.named().items()}
-        for name, experts in self._experts.items():
-            tensors[name] = experts.to_file(name, tensors[name])
+        tensors |= {name: experts.to_file(name, tensors[name]) for name, experts in self._experts.items()}
         stored = {name: matrix.contiguous() for name, matrix in tensors.items()}
         save_file(stored, folder / WEIGHTS_FILE, metadata={"format": "pt"})
 

@@ -10,7 +10,14 @@ from burnish_engine.contract.facts.coverage import BeyondLayers, Coverage, Matri
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
-from burnish_engine.models.families.matrices import EMBEDDING, HEAD, ROUTER, layer_matrices, tables
+from burnish_engine.models.families.matrices import (
+    EMBEDDING,
+    HEAD,
+    ROUTER,
+    TAKEN_FOR_EXPERTS,
+    layer_matrices,
+    tables,
+)
 
 _NEGLIGIBLE = 0.01  # share of the layers' weights: a smaller kind that no adapter fits, such as kernels, may be missed
 
@@ -155,7 +162,8 @@ def _started_coverage(spec: DecoderSpec, adapter: StartedSection) -> Coverage:
 def check_spec_targets(spec: DecoderSpec, adapter: AdapterSection) -> list[str]:
     """Call `check_targets` with the matrices of a specification."""
     inside = [matrix for layer in spec.layers for matrix in layer_matrices(spec, layer)]
-    return check_targets(inside, [*spec.outside, *tables(spec)], adapter)
+    found = check_targets(inside, [*spec.outside, *tables(spec)], adapter)
+    return [*found, *_unread_by_peft(spec, inside, adapter)]
 
 
 def check_targets(inside: Sequence[Matrix], outside: Sequence[Matrix], adapter: AdapterSection) -> list[str]:
@@ -214,6 +222,20 @@ def last_names(matrices: Sequence[Matrix]) -> list[str]:
 def has_name(path: str, name: str) -> bool:
     """Return whether a name matches a module's or parameter's path by PEFT's rule: the whole path or its last parts."""
     return path == name or path.endswith(f".{name}")
+
+
+def _unread_by_peft(spec: DecoderSpec, inside: Sequence[Matrix], adapter: AdapterSection) -> list[str]:
+    """Say that plain PEFT will not load the adapter, where dense layers of a mixture get DoRA or dropout."""
+    if spec.experts is None or not (adapter.method == "dora" or adapter.dropout):
+        return []
+    names = {one.name.rpartition(".")[2] for one in inside if one.form == "linear" and is_target(one, adapter.targets)}
+    if not names & TAKEN_FOR_EXPERTS:
+        return []
+    setting = 'adapter.method = "dora"' if adapter.method == "dora" else f"adapter.dropout = {adapter.dropout:g}"
+    return [
+        "PEFT 0.21 takes the dense layers of this mixture for experts, and then does not load an adapter with "
+        f"{setting}: merge it (--to safetensors), or use it through Burnish."
+    ]
 
 
 def _check_stacked(stacked: Sequence[Matrix], adapter: AdapterSection) -> None:

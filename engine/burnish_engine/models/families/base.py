@@ -208,7 +208,7 @@ class Family:
             if matrix.form != "linear":
                 continue
             stack, path = stack_of(matrix), f"model.layers.{index}.{matrix.name}"
-            bias = _has_bias(spec, layer, stack)
+            bias = _has_bias(spec, layer, stack) and not matrix.name.endswith(".g_proj")  # gates have none
             found.append(Module(path, index, stack, rows[stack], matrix.rows, matrix.columns, bias))
             rows[stack] += matrix.rows
         return found

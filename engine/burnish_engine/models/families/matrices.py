@@ -19,6 +19,8 @@ _STACKS: dict[StackName, frozenset[str]] = {
 }
 ROUTER = "router"
 """Kind of the matrices that choose experts or tokens. They stay as they are unless a recipe names them."""
+TAKEN_FOR_EXPERTS = frozenset({"gate_proj", "up_proj", "down_proj"})
+"""Linear layers that PEFT takes for experts' maps in the mixtures that it knows, see `saved_adapters.peft_form`."""
 EMBEDDING, HEAD = "embedding", "head"
 """Kinds of the two tables of a vocabulary. They get an adapter only where a recipe names them."""
 MIXER_KINDS = frozenset({"state space", "linear attention", "convolution"})

@@ -15,6 +15,7 @@ from typing import Any
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.files import read_limited
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR
+from burnish_engine.models.saved_adapters.peft_form import by_modules
 
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
@@ -33,7 +34,7 @@ _CORRECT = f"Correct its {CONFIG_FILE}."
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read the adapter_config.json of an adapter.
+    """Read the adapter_config.json of an adapter; linear layers are named as such, see `by_modules`.
 
     Raises:
         SetupError: The file cannot be read, or holds no object.
@@ -48,7 +49,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     targets = config.get("target_modules")
     if not (targets is None or isinstance(targets, str | list)):
         raise SetupError(f"{file} has target_modules = {targets!r}, which names no modules.", _CORRECT)
-    return config
+    return by_modules(config)
 
 
 def setting_of(folder: Path, config: Mapping[str, Any], patterns: str, module: str, usual: Any) -> Any:

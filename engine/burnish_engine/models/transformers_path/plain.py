@@ -6,6 +6,7 @@ base weights are fp32 or bf16; adapter weights are always fp32, so that small up
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -22,9 +23,13 @@ from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer import first_line, quiet_transformers
 from burnish_engine.models.device.device import is_out_of_memory
 from burnish_engine.models.families.adapter_targets import expert_rank, has_name, is_target
-from burnish_engine.models.saved_adapters.adapter_files import part_of, read_files
+from burnish_engine.models.families.matrices import TAKEN_FOR_EXPERTS
+from burnish_engine.models.saved_adapters.adapter_files import part_of, reached_modules, read_files
+from burnish_engine.models.saved_adapters.peft_form import as_peft_reads
 from burnish_engine.models.saved_adapters.saved_adapter import (
+    CONFIG_FILE,
     WEIGHTS_FILE,
+    read_config,
     refuse_missing,
     refuse_not_finite,
     refuse_other_ranks,
@@ -193,8 +198,9 @@ def load_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
         copies = _base_copies(model, folder, stored)
         same_names = _has_names_of(model, folder)
         with _names_as_they_are() if same_names else nullcontext():
+            config = _config_by_modules(peft, folder) if same_names else None
             with _unchanged_tables(model) if copies else nullcontext():
-                tuned = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=trainable)
+                tuned = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=trainable, config=config)
             wanted = set(peft.get_peft_model_state_dict(tuned, save_embedding_layers=False)) if same_names else set()
             _adapter_in_fp32(tuned)
             # Once more: from_pretrained does not tell which tensors it had no place for, and rounded whole modules.
@@ -247,6 +253,40 @@ def read_adapter(model: Any, folder: Path) -> None:
         stored = load_file(folder / WEIGHTS_FILE)
         trained = {name: value for name, value in stored.items() if part_of(name).kind != "frozen"}
         peft.set_peft_model_state_dict(model, trained)
+
+
+def save_adapter(model: Any, folder: Path) -> None:
+    """Write PEFT's two files, so that plain PEFT has a place for each tensor (`saved_adapters.peft_form`)."""
+    model.create_or_update_model_card = lambda _folder: None  # an empty form, slower than the weights
+    # Embedding and head that have an adapter stay as they are: no copies of them, as PEFT would write.
+    model.save_pretrained(str(folder), safe_serialization=True, save_embedding_layers=False)
+    base, path = model.get_base_model(), folder / CONFIG_FILE
+    if path.is_file() and _converts(base):
+        from peft.tuners.lora.layer import ParamWrapper
+
+        modules = dict(base.named_modules())
+        paths = reached_modules(read_files(folder).tensors)
+        linear = [name for name in paths if name in modules and not isinstance(modules[name], ParamWrapper)]
+        config = as_peft_reads(json.loads(path.read_text(encoding="utf-8")), linear)
+        path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
+
+
+def _converts(base: Any) -> bool:
+    """Return whether PEFT takes linear layers of this model for experts' maps by their names."""
+    from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
+
+    config = import_peft().LoraConfig(target_modules=sorted(TAKEN_FOR_EXPERTS))
+    convert_peft_config_for_transformers(config, model=base, conversions=None)
+    return bool(config.target_parameters)
+
+
+def _config_by_modules(peft: Any, folder: Path) -> Any:
+    """Read PEFT's config, with linear layers named as such where the file names their weights."""
+    config, said = peft.PeftConfig.from_pretrained(str(folder)), read_config(folder)
+    if getattr(config, "target_parameters", None) != said.get("target_parameters"):
+        config.target_modules, config.target_parameters = set(said["target_modules"]), said["target_parameters"]
+        config.rank_pattern, config.alpha_pattern = said.get("rank_pattern") or {}, said.get("alpha_pattern") or {}
+    return config
 
 
 def trainable_parameters(model: Any) -> list[tuple[str, torch.nn.Parameter]]:

@@ -1,7 +1,8 @@
 """Measure whether the documents of one pass see each other; layout choice and guard both use it.
 
 Each document's logits in the pass are compared with its logits alone, and with those in a pass in which another
-document was exchanged. Where gradients exist, `gradient_crosses` decides exactly, however small the leak is.
+document was exchanged. `find_shift` does so in a pass as long as the run's. Where gradients exist, `gradient_crosses`
+decides exactly, however small the leak is.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from burnish_engine.data.tokens import pack
+from burnish_engine.data.tokens.documents import lengths_of
 from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
 from burnish_engine.data.tokens.tokenize import Document
 
@@ -97,6 +99,60 @@ def find_leak(logits: Logits, documents: Sequence[Ids], tolerance: float, alone_
     moved = float((logits(exchanged, torch.tensor(places[others:])) - together[others:]).abs().max())
     if not moved <= _EXCHANGED * tolerance * scale:
         return f"exchanging one row moves the logits of the others by {moved / scale:.2%}"
+    return ""
+
+
+def full_pass(documents: Sequence[Document], budget: int) -> list[Ids]:
+    """Lay out a pass as the run may have: its longest row that has company, repeated, and one of half its length last.
+
+    Args:
+        documents: rows of the run.
+        budget: largest number of tokens of a pass.
+
+    Returns:
+        Token ids of each document; none where no two rows fit into a pass.
+    """
+    lengths = lengths_of(documents)
+    fitting = np.flatnonzero(lengths + lengths.min(initial=budget) <= budget)
+    if not len(fitting):
+        return []
+    longest = int(fitting[lengths[fitting].argmax()])
+    beside = np.flatnonzero(lengths + lengths[longest] <= budget)
+    beside = beside[beside != longest]
+    if not len(beside):
+        return []
+    last = int(beside[np.abs(lengths[beside] - lengths[longest] // 2).argmin()])
+    copies = int((budget - lengths[last]) // lengths[longest])
+    first, second = (documents[row].first_sequence().input_ids for row in (longest, last))
+    return [*[first] * copies, second]
+
+
+def find_shift(logits: Logits, documents: Sequence[Ids], tolerance: float, *, same_shape: bool = True) -> str:
+    """Return the evidence that a full pass changes the logits of its last document; empty where it does not.
+
+    A model may go by the longest document of a pass (dynamic rope) or by places within it (ALiBi in 16 bits). Since
+    transformers' dynamic rope keeps the longest length that it saw, shorter documents come first.
+
+    Args:
+        logits: function that computes a pass.
+        documents: token ids of each document, from `full_pass`.
+        tolerance: share of the largest logit, see `TOLERANCE`.
+        same_shape: whether passes of as many tokens have the same shape, so that rounding is the same too.
+    """
+    *others, last = documents
+    inner = compared_places(len(last))
+    places = torch.tensor([sum(map(len, others)) + place for place in inner])
+    halves = [half for one in others for half in np.array_split(one, 2) if len(half)]
+    alone = logits(unlabeled_pass([last]), torch.tensor(inner))
+    beside_halves = logits(unlabeled_pass([*halves, last]), places)
+    together = logits(unlabeled_pass(documents), places)
+    scale = float(alone.abs().max())
+    far = float((together - alone).abs().max())
+    if not far <= tolerance * scale:
+        return f"logits in a full pass are {far / scale:.1%} off those of each row alone"
+    moved = float((together - beside_halves).abs().max())
+    if same_shape and not moved <= _EXCHANGED * tolerance * scale:
+        return f"the length of a row moves the logits of the others by {moved / scale:.2%}"
     return ""
 
 

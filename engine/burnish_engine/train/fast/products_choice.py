@@ -15,9 +15,15 @@ from dataclasses import dataclass
 import torch
 
 from burnish_engine.advise.facts.engine_choice import is_nf4
+from burnish_engine.advise.facts.planned_run import FastRun, PlannedDevice
+from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.fast_shape import StackShape, stacks
+from burnish_engine.advise.predict.products_share import products_share
+from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.eight_bit_use import TIMED_BY_AUTO
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_train import AdapterSection
+from burnish_engine.hardware.probe import probe
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS
 from burnish_engine.models.decoder.frozen.coded_weights import CodeScratch, Nf4CodedWeight, StoredCodedWeight
@@ -34,7 +40,7 @@ from burnish_kernels.nf4 import op as nf4
 from burnish_kernels.timer import CudaTimer, Timer
 
 _MOST_TOKENS = 4096  # tokens of a timed product at most; more take as long for each
-_GAIN = 0.95  # share of the time that products with a larger error may take to be chosen: clearly faster, no chance
+_GAIN = 0.95  # share of a step's time that one with a larger error may take to be chosen: clearly faster, no chance
 _MOST_US = 1 << 16  # largest number of a table of tuned choices; what takes longer is timed anew in each run
 _log = logging.getLogger(__name__)
 
@@ -88,34 +94,61 @@ def choose_products(
         return ProductsChoice("16", f"Products are not computed in 8 bits: {reasons[formats[0]]}.")
     storage = "nf4" if is_nf4(recipe, source.config) else recipe.model.quantize
     tokens = min(recipe.train.micro_batch_tokens, _MOST_TOKENS)
-    counts = Counter(stack for layer in spec.layers for stack in stacks(spec, recipe.adapter, layer).values())
+    counts = stack_counts(spec, recipe.adapter)
     try:
         with _on(device):
-            times = _Timing(storage, DTYPES[precision], tokens, device).times_ms(["16", *possible], counts, make_timer)
+            times = ProductTiming(storage, DTYPES[precision], tokens, device).times_ms(
+                ["16", *possible], counts, make_timer
+            )
     except torch.OutOfMemoryError:
         return ProductsChoice("16", "Products are not computed in 8 bits: there was no memory to time them.")
-    chosen = clearly_fastest(times)
+    share = products_share(_one_step(recipe, spec, device, precision, tokens, nf4=storage == "nf4"))
+    chosen = clearly_fastest(times, share)
     called = {"16": precision} | {name: name.upper() for name in possible}
     listed = ", ".join(f"{taken:.1f} in {called[name]}" for name, taken in times.items())
     result = f"in {called[chosen]}" if chosen != "16" else "not in 8 bits, which is not clearly faster"
     return ProductsChoice(
         chosen,
-        f"Products are computed {result}: on {describe(device)} all layers take for {tokens:,} tokens, in "
-        f"milliseconds, {listed}.",
+        f"Products are computed {result}: on {describe(device)} those of all layers take for {tokens:,} tokens, in "
+        f"milliseconds, {listed}; they are about {share:.0%} of a step.",
     )
 
 
-def clearly_fastest(times_ms: Mapping[str, float]) -> str:
-    """Choose a number format of products: one with a larger error only where it is clearly faster.
+def stack_counts(spec: DecoderSpec, adapter: AdapterSection) -> Counter[StackShape]:
+    """Count the stacks of each shape in a model.
 
     Args:
-        times_ms: time of products in each format, the one with the smallest error first.
+        spec: shape of the model.
+        adapter: adapter of the run.
     """
-    chosen = next(iter(times_ms))
-    for name, taken in times_ms.items():
-        if taken <= _GAIN * times_ms[chosen]:
+    return Counter(stack for layer in spec.layers for stack in stacks(spec, adapter, layer).values())
+
+
+def clearly_fastest(times_ms: Mapping[str, float], share: float = 1.0) -> str:
+    """Choose a number format of products: one with a larger error only where a step is clearly faster with it.
+
+    Args:
+        times_ms: time of products in each format, the one with the smallest error, 16 bits, first.
+        share: share of a step that products in this first format take, 0 to 1.
+    """
+    chosen, *_ = times_ms
+    steps = {name: 1 - share + share * taken / times_ms[chosen] for name, taken in times_ms.items()}
+    for name, taken in steps.items():
+        if taken <= _GAIN * steps[chosen]:
             chosen = name
     return chosen
+
+
+def _one_step(
+    recipe: Recipe, spec: DecoderSpec, device: torch.device, precision: str, tokens: int, *, nf4: bool
+) -> FastRun:
+    """Describe a step of the run in 16 bits, of rows half as long as the longest."""
+    cuda, machine = device.type == "cuda", probe()
+    size = MicroBatchSize(tokens, tokens, bucket=tokens, span=min(tokens, recipe.data.max_length) / 2)
+    gpu = PlannedDevice(cuda, device.index or 0, precision).gpu(machine)
+    return FastRun(
+        recipe, spec, size, cuda=cuda, precision=precision, nf4=nf4, gpu=gpu, cpu_cores=machine.cpu_cores
+    )  # fmt: skip
 
 
 def _devices(recipe: Recipe, device: torch.device) -> list[torch.device]:
@@ -145,8 +178,8 @@ def _is_processor(device: torch.device) -> bool:
 
 
 @dataclass(frozen=True)
-class _Timing:
-    """Conditions of a timing.
+class ProductTiming:
+    """Times a model's products with its frozen weights, under one set of conditions.
 
     Attributes:
         storage: value of model.quantize, or "nf4" where the checkpoint is so.

@@ -39,7 +39,13 @@ class PlainProbe(EngineProbe):
         try:
             targets = self._inputs(batch)[1]
             with plain_step.documents_apart(batch, engine._layout), engine.computing():
-                loss = plain_step.summed_loss(engine.model, batch, engine._device, engine._layout)
+                loss = sum(
+                    (
+                        plain_step.summed_loss(engine.model, part, engine._device, engine._layout)
+                        for part in self._parts(batch)
+                    ),
+                    torch.zeros((), device=engine._device),
+                )
                 mean = loss / max(batch.supervised_tokens, 1)
                 mean.backward()
             if engine._whole:
@@ -53,6 +59,10 @@ class PlainProbe(EngineProbe):
     @override
     @torch.no_grad()
     def logits(self, batch: MicroBatch, rows: torch.Tensor) -> torch.Tensor:
+        parts = self._parts(batch)
+        if len(parts) > 1:
+            edges = zip(parts, batch.boundaries[:-1].tolist(), batch.boundaries[1:].tolist(), strict=True)
+            return torch.cat([self.logits(part, rows[(rows >= a) & (rows < b)] - a) for part, a, b in edges])
         model = self._engine.model
         inputs, _ = self._inputs(batch)
         was_training = model.training
@@ -62,7 +72,7 @@ class PlainProbe(EngineProbe):
                 logits = model(**inputs, use_cache=False).logits
         finally:
             model.train(was_training)
-        if self._engine.layout != "padded":
+        if self._engine.layout not in plain_step.BY_ROW:
             return logits[0][rows.to(logits.device)].float().cpu()
         places = np.searchsorted(batch.boundaries, rows.numpy(), side="right") - 1
         offsets = rows.numpy() - batch.boundaries[places]
@@ -88,6 +98,10 @@ class PlainProbe(EngineProbe):
             return
         with self._engine.model.disable_adapter():
             yield True
+
+    def _parts(self, batch: MicroBatch) -> list[MicroBatch]:
+        """Split a batch where each row has a pass of its own."""
+        return plain_step.passes_of(batch, "alone", 0) if self._engine.layout == "alone" else [batch]
 
     def _inputs(self, batch: MicroBatch) -> tuple[dict[str, Any], torch.Tensor]:
         return plain_step.model_inputs(self._engine.model, batch, self._engine._device, self._engine._layout)

@@ -14,9 +14,18 @@ from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.models.device.device import is_out_of_memory
 from burnish_engine.models.transformers_path import packed_attention
 from burnish_engine.models.transformers_path.packed_masks import document_masks
-from burnish_engine.train.base.leaks import TOLERANCE, Ids, embedded_tokens, find_leak, gradient_crosses, unlabeled_pass
+from burnish_engine.train.base.leaks import (
+    TOLERANCE,
+    Ids,
+    Logits,
+    embedded_tokens,
+    find_leak,
+    find_shift,
+    gradient_crosses,
+    unlabeled_pass,
+)
 from burnish_engine.train.base.random_state import snapshot_random_state
-from burnish_engine.train.plain.plain_step import PlainLayout, padded_inputs
+from burnish_engine.train.plain.plain_step import BY_ROW, PlainLayout, padded_inputs, takes_logits_to_keep
 
 PROBE_LENGTHS = (5, 9, 7)
 DOCUMENTS_LENGTHS = (5, 150, 9, 70)
@@ -29,7 +38,13 @@ _PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp
 
 
 def choose_layout(
-    model: Any, vocab_size: int, device: torch.device, pack: bool, before: str | None = None, rows: Sequence[Ids] = ()
+    model: Any,
+    vocab_size: int,
+    device: torch.device,
+    pack: bool,
+    before: str | None = None,
+    rows: Sequence[Ids] = (),
+    full: Sequence[Ids] = (),
 ) -> tuple[PlainLayout, str]:
     """Choose the fastest layout in which the model provably keeps documents apart, and set up its attention for it.
 
@@ -40,6 +55,7 @@ def choose_layout(
         pack: whether rows may be packed.
         before: layout of the run so far, which is kept where it can be; None: the run begins.
         rows: token ids of some of the run's rows, the ones that the guard measures too; random ones come on top.
+        full: token ids of the rows of a full pass, from `leaks.full_pass`; none: no such pass is tried.
 
     Returns:
         The layout, and a sentence for the user where it is not the usual one; else empty.
@@ -50,29 +66,39 @@ def choose_layout(
     if not pack or before == "padded":
         _check_computes(model, vocab_size, device)
         return "padded", ""
-    kept: dict[str | None, PlainLayout] = {"packed": "packed", "masked": "masked"}
+    kept: dict[str | None, PlainLayout] = {"packed": "packed", "masked": "masked", "alone": "alone"}
     if before in kept:
         return kept[before], ""
     note = ""
     if packed_attention.can_attend(model, device):
-        reason = _why_not_documents(model, vocab_size, device, rows)
+        reason = _why_not_documents(model, vocab_size, device, rows, full)
         if not reason:
             return "documents", ""
         note = f"Attention stays transformers' own: {reason}."
     elif before == "documents":
         note = "The run began on a GPU with Burnish's attention; it goes on with transformers' own."
-    packed = why_not(model, vocab_size, device, "packed", rows)
+    packed = why_not(model, vocab_size, device, "packed", rows, full)
     if not packed:
         return "packed", note
-    masked = why_not(model, vocab_size, device, "masked", rows)
+    masked = why_not(model, vocab_size, device, "masked", rows, full)
     if not masked:
         return "masked", _joined(note, f"Rows are packed under explicit masks: without them, {packed}")
     _check_computes(model, vocab_size, device)
     too = ", with explicit masks too" if masked == packed else ""
-    return "padded", _joined(note, f"Rows are padded: when they share a pass, {packed}{too}")
+    padded = _shift(model, device, "padded", full)
+    how: PlainLayout = "alone" if padded else "padded"
+    said = "Each row gets a pass of its own" if padded else "Rows are padded"
+    return how, _joined(note, f"{said}: when they share a pass, {packed}{too}")
 
 
-def why_not(model: Any, vocab_size: int, device: torch.device, layout: PlainLayout, rows: Sequence[Ids] = ()) -> str:
+def why_not(
+    model: Any,
+    vocab_size: int,
+    device: torch.device,
+    layout: PlainLayout,
+    rows: Sequence[Ids] = (),
+    full: Sequence[Ids] = (),
+) -> str:
     """Return why a layout does not keep this model's documents apart, as half a sentence; empty where it does.
 
     Args:
@@ -81,13 +107,15 @@ def why_not(model: Any, vocab_size: int, device: torch.device, layout: PlainLayo
         device: device of the model.
         layout: layout to try: "packed", "masked" or "documents".
         rows: token ids of some of the run's rows, see `choose_layout`.
+        full: token ids of the rows of a full pass, see `choose_layout`.
     """
     documents = [*_probe(vocab_size, layout), *rows]
     was_training, put_back = model.training, snapshot_random_state(device)
     model.eval()
     try:
         with _small_windows(model, layout):
-            return _measured(model, device, layout, documents)
+            reason = _measured(model, device, layout, documents)
+        return reason or _shift(model, device, layout, full)
     # any architecture of transformers: what it does not like ends in errors of any kind, and the reason is reported
     except Exception as error:
         if is_out_of_memory(error):
@@ -121,31 +149,61 @@ def _measured(model: Any, device: torch.device, layout: PlainLayout, documents: 
     if crosses:
         return "tokens of one row reach the next one"
 
+    return find_leak(_logits_of(model, device, layout), documents, _tolerance(model))
+
+
+def _shift(model: Any, device: torch.device, layout: PlainLayout, full: Sequence[Ids]) -> str:
+    """Return how a full pass changes a row's logits; empty where it does not, or where there is none to try."""
+    if not full:
+        return ""
+    was_training = model.training
+    model.eval()
+    try:
+        return find_shift(_logits_of(model, device, layout), full, _tolerance(model), same_shape=layout not in BY_ROW)
+    finally:
+        model.train(was_training)
+
+
+def _logits_of(model: Any, device: torch.device, layout: PlainLayout) -> Logits:
+    """Return the function that computes a pass in a layout, and single rows without any."""
+
     @torch.no_grad()
     def logits(batch: MicroBatch, places: torch.Tensor) -> torch.Tensor:
         alone = len(batch.rows) == 1
         with packed_attention.within(batch.boundaries if layout == "documents" and not alone else None):
-            found = model(**_inputs(model, batch, device, "packed" if alone else layout), use_cache=False).logits[0]
-        return found[places.to(found.device)].float()
+            inputs = _inputs(model, batch, device, "packed" if alone else layout)
+            if alone or layout not in BY_ROW:
+                kept = {"logits_to_keep": places.to(device)} if takes_logits_to_keep(model) else {}
+                found = model(**inputs, **kept, use_cache=False).logits[0]
+                return (found if kept else found[places.to(found.device)]).float()
+            found = model(**inputs, use_cache=False).logits
+        row = torch.searchsorted(torch.from_numpy(batch.boundaries[1:].astype(np.int64)), places, right=True)
+        return found[row, places - torch.from_numpy(batch.boundaries.astype(np.int64))[row]].float()
 
-    return find_leak(
-        logits, documents, TOLERANCE[_PRECISIONS[getattr(model, COMPUTE_DTYPE, next(model.parameters()).dtype)]]
-    )
+    return logits
+
+
+def _tolerance(model: Any) -> float:
+    return TOLERANCE[_PRECISIONS[getattr(model, COMPUTE_DTYPE, next(model.parameters()).dtype)]]
 
 
 def _inputs(model: Any, batch: MicroBatch, device: torch.device, layout: PlainLayout) -> dict[str, Any]:
+    if layout in BY_ROW:
+        return padded_inputs(batch, device)[0]
     ids, positions = (torch.from_numpy(array)[None].to(device) for array in (batch.input_ids, batch.positions))
     inputs = {"input_ids": ids, "position_ids": positions}
     return inputs | ({"attention_mask": document_masks(model, positions)} if layout == "masked" else {})
 
 
-def _why_not_documents(model: Any, vocab_size: int, device: torch.device, rows: Sequence[Ids]) -> str:
+def _why_not_documents(
+    model: Any, vocab_size: int, device: torch.device, rows: Sequence[Ids], full: Sequence[Ids]
+) -> str:
     """Switch the model to our attention kernels and try it; where that fails, switch back and return why."""
     put_back, was_training = snapshot_random_state(device), model.training
     try:
         packed_attention.switch_over(model)
         _try_backward(model, vocab_size, device)
-        reason = why_not(model, vocab_size, device, "documents", rows)
+        reason = why_not(model, vocab_size, device, "documents", rows, full)
         if not reason:
             return ""
         reason = f"with Burnish's, documents are not kept apart ({reason})"

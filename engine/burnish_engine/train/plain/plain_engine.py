@@ -45,7 +45,7 @@ from burnish_engine.train.base.engine import (
     whole_update,
 )
 from burnish_engine.train.base.engine_spec import EngineSpec
-from burnish_engine.train.base.leaks import choose_rows
+from burnish_engine.train.base.leaks import choose_rows, full_pass
 from burnish_engine.train.base.preference import figures_of
 from burnish_engine.train.base.random_state import snapshot_random_state
 from burnish_engine.train.base.schedule import learning_rate
@@ -96,8 +96,9 @@ class PlainEngine(Engine):
         self._note_idle_settings([*placed, *placed_tables(base)], recipe, fresh=adapter is None)
         rows = [row.input_ids for row in choose_rows(spec.stream.documents)]
         self._layout, note = choose_layout(
-            base, len(base.get_input_embeddings().weight), device, recipe.train.pack, spec.layout, rows
-        )
+            base, len(base.get_input_embeddings().weight), device, recipe.train.pack, spec.layout, rows,
+            full_pass(spec.stream.documents, recipe.train.micro_batch_tokens),
+        )  # fmt: skip
         self.notes += [note] if note else []
         if self._whole:
             self.model = base
@@ -330,8 +331,7 @@ class PlainEngine(Engine):
             if self._whole:
                 self._whole.save(folder)
                 return
-            self.model.create_or_update_model_card = lambda _folder: None  # an empty form, slower than the weights
-            self.model.save_pretrained(str(folder), safe_serialization=True, save_embedding_layers=False)
+            plain.save_adapter(self.model, folder)
 
     @override
     def optimizer_tensors(self) -> dict[str, torch.Tensor]:

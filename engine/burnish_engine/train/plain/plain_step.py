@@ -1,12 +1,13 @@
 """Forward pass of the plain engine: the sum of cross entropy over the supervised tokens of one micro-batch.
 
-Rows of a micro-batch must not see each other. Four layouts ensure that:
+Rows of a micro-batch must not see each other. Five layouts ensure that:
 
 - documents: one row of T tokens whose positions restart at each document, and attention by our kernels, which see one
   document at a time. On GPUs.
 - packed: the same row; transformers then masks across documents.
 - masked: the same row, with masks of ours, for models of transformers that make none from positions.
 - padded: one row a document, padded at the end. It is right for every causal model, whatever state its layers carry.
+- alone: a pass for each row, for models whose rows change with the longest of their pass (dynamic rope).
 
 Packed wastes nothing, but an architecture may ignore the positions (short convolutions, recurrent state) and leak from
 one document into the next. `train.plain.layout_choice` therefore measures on the loaded model which one is used.
@@ -26,7 +27,10 @@ from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
 from burnish_engine.models.transformers_path import packed_attention
 from burnish_engine.models.transformers_path.packed_masks import document_masks
 
-PlainLayout = Literal["documents", "packed", "masked", "padded"]
+PlainLayout = Literal["documents", "packed", "masked", "padded", "alone"]
+BY_ROW: tuple[PlainLayout, ...] = ("padded", "alone")
+"""Layouts in which each document has a row of its own."""
+_LONGEST = "max_seq_len_cached"  # transformers' modeling_rope_utils.py (dynamic_rope_update)
 
 
 def summed_loss(model: Any, batch: MicroBatch, device: torch.device, layout: PlainLayout) -> torch.Tensor:
@@ -38,7 +42,7 @@ def summed_loss(model: Any, batch: MicroBatch, device: torch.device, layout: Pla
         model: transformers model, with or without PEFT adapter.
         batch: packed documents with shifted labels.
         device: device of the model.
-        layout: one of the module's four layouts.
+        layout: one of the module's layouts.
     """
     logits, targets = supervised_logits(model, batch, device, layout)
     return functional.cross_entropy(logits, targets, reduction="sum")
@@ -62,7 +66,7 @@ def supervised_logits(
     """Compute the logits (fp32) of the supervised tokens, one sequence after another, and the targets."""
     inputs, labels = model_inputs(model, batch, device, layout)
     supervised = labels != IGNORED
-    if layout != "padded" and takes_logits_to_keep(model):
+    if layout not in BY_ROW and takes_logits_to_keep(model):
         # The head's product with the vocabulary is the largest of all: only rows that the loss counts need it.
         rows = supervised[0].nonzero().squeeze(1)
         logits = model(**inputs, logits_to_keep=rows, use_cache=False).logits[0]
@@ -76,12 +80,14 @@ def passes_of(batch: MicroBatch, layout: PlainLayout, most_tokens: int) -> list[
 
     Args:
         batch: micro-batch to split.
-        layout: one of the module's four layouts; only padded rows are split, by length.
+        layout: one of the module's layouts; only rows of their own are split, by length.
         most_tokens: largest number of tokens of a pass, padding included; a longer row gets a pass of its own.
     """
-    if layout != "padded":
+    if layout not in BY_ROW:
         return [batch]
     each = (len(batch.boundaries) - 1) // len(batch.rows)  # sequences of a row: 2 of a preference pair
+    if layout == "alone":
+        return [_rows_of(batch, [row], each) for row in range(len(batch.rows))]
     lengths = np.diff(batch.boundaries).reshape(-1, each).max(axis=1)
     groups: list[list[int]] = []
     for row in np.argsort(-lengths, kind="stable").tolist():
@@ -117,12 +123,25 @@ def model_inputs(
     model: Any, batch: MicroBatch, device: torch.device, layout: PlainLayout
 ) -> tuple[dict[str, Any], torch.Tensor]:
     """Build model inputs and labels in a layout."""
-    if layout == "padded":
+    if layout == "alone":
+        _forget_lengths(model)
+    if layout in BY_ROW:
         return padded_inputs(batch, device)
     inputs, labels = packed_inputs(batch, device)
     if layout == "masked":
         return {**inputs, "attention_mask": document_masks(model, inputs["position_ids"])}, labels
     return {**inputs}, labels
+
+
+def _forget_lengths(model: Any) -> None:
+    """Put dynamic rope back to the trained length: transformers keeps the longest row that a model saw."""
+    for module in model.modules():
+        for name in [name for name in vars(module) if name.endswith(_LONGEST)]:
+            prefix, trained = name.removesuffix(_LONGEST), module.original_max_seq_len
+            if getattr(module, name) > trained:
+                before = getattr(module, f"{prefix}original_inv_freq").to(getattr(module, f"{prefix}inv_freq").device)
+                module.register_buffer(f"{prefix}inv_freq", before, persistent=False)
+                setattr(module, name, trained)
 
 
 def packed_inputs(batch: MicroBatch, device: torch.device) -> tuple[dict[str, torch.Tensor], torch.Tensor]:

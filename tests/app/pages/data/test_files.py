@@ -15,12 +15,14 @@ from burnish_engine.contract.recipe.recipe_file import parse_recipe
 pytestmark = pytest.mark.gui
 
 
+@pytest.mark.full
 def test_it_says_what_may_be_dropped(page):
     assert "Drop your dataset anywhere" in words(page)
     assert page.status == "empty"
     assert not page.primary.isEnabled()
 
 
+@pytest.mark.full
 def test_dropped_files_are_inspected_and_explained(qtbot, answers, window, page, bench, file):
     answers.result("inspect", dataset=facts.dataset())
     window.take([file])
@@ -44,6 +46,7 @@ def test_progress_is_shown_and_can_be_canceled(qtbot, answers, window, page, fil
     assert page.status == "ready"
 
 
+@pytest.mark.full
 def test_a_failure_stays_until_the_files_change(qtbot, answers, window, page, bench, file):
     answers.failure("inspect", "No known shape fits.", "Name a column text.", 11)
     window.take([file])
@@ -97,6 +100,7 @@ def test_one_bad_file_does_not_stop_the_others(qtbot, answers, readable, window,
     qtbot.waitUntil(lambda: len(answers.asked("inspect")) > asked)
 
 
+@pytest.mark.full
 def test_files_are_dropped_beside_the_others_or_in_their_place(qtbot, window, page, bench, file, tmp_path):
     other = tmp_path / "other.jsonl"
     other.write_text('{"text": "b"}\n', encoding="utf-8")
@@ -139,6 +143,7 @@ def test_a_path_is_taken_however_it_was_pasted(typed, path):
     assert typed_path(typed) == path
 
 
+@pytest.mark.full
 def test_held_out_rows_come_from_a_share_or_a_file(qtbot, answers, window, page, bench, file):
     window.take([file])
     assert "5 % of the rows" in words(page)
@@ -152,6 +157,7 @@ def test_held_out_rows_come_from_a_share_or_a_file(qtbot, answers, window, page,
     assert "5 % of the rows" in words(page)
 
 
+@pytest.mark.full
 def test_the_sample_works_without_any_file_of_one_s_own(qtbot, answers, page, bench):
     answers.result("inspect", dataset=facts.dataset())
     page._take_sample()
@@ -160,6 +166,7 @@ def test_the_sample_works_without_any_file_of_one_s_own(qtbot, answers, page, be
     qtbot.waitUntil(lambda: page.status == "done")
 
 
+@pytest.mark.full
 def test_what_was_found_is_there_again_after_a_restart(qtbot, answers, answered, window, page, bench, file, client):
     answers.result("inspect", dataset=facts.dataset())
     window.take([file])

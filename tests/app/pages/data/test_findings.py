@@ -13,6 +13,7 @@ from burnish_engine.contract.recipe.recipe_file import parse_recipe
 pytestmark = pytest.mark.gui
 
 
+@pytest.mark.full
 def test_a_reason_is_told_once_and_only_by_the_finding_that_is_of_it(qtbot, answers, window, page, file):
     found = facts.dataset()
     report = found.report.model_copy(
@@ -45,6 +46,7 @@ def test_findings_open_their_rows(qtbot, answers, readable, inspected):
     assert "The first 9 of 38" not in words(page.rows)
 
 
+@pytest.mark.full
 def test_rows_whose_numbers_are_estimates_are_not_opened(qtbot, answers, window, page, file):
     report = facts.dataset_report(sampled_rows=900, exact_places=False)
     answers.result("inspect", dataset=facts.dataset(report=report))
@@ -53,6 +55,7 @@ def test_rows_whose_numbers_are_estimates_are_not_opened(qtbot, answers, window,
     assert "Show the rows" not in [button.text() for button in page.findings.findChildren(QPushButton)]
 
 
+@pytest.mark.full
 def test_a_cut_far_from_any_step_is_told_as_exactly_as_the_finding(qtbot, answers, window, page, file):
     """One endless row leaves a gap between the even steps and its own length, in which usual maxima lie."""
     steps = [(0, 100, 24_000), (128, 40, 3_000), (384, 1, 830), (1214, 0, 0)]
@@ -108,6 +111,7 @@ def test_a_system_message_that_nobody_wrote_is_told_and_another_can_be_written(
     qtbot.waitUntil(lambda: "Nobody wrote that" not in words(page.template))
 
 
+@pytest.mark.full
 def test_an_action_is_kept_in_the_recipe_and_can_be_undone(qtbot, answers, inspected, bench):
     page = inspected
     assert "Lines 44, 45, 102, 103, 230, 231, 340, 341 ... of support.jsonl" in words(page)
@@ -132,6 +136,7 @@ def test_every_choice_about_rows_can_be_made_without_a_finding(qtbot, inspected,
     assert bench.recipe.data.secrets == "drop"
 
 
+@pytest.mark.full
 def test_rows_that_cannot_be_read_offer_to_go_on_without_them(qtbot, answers, window, page, bench, file):
     answers.failure("inspect", "Line 3 is no JSON.", 'Correct it. Or set data.broken_rows = "drop" to go on.', 11)
     window.take([file])
@@ -152,6 +157,7 @@ def test_a_template_is_chosen_and_its_checks_are_told(qtbot, inspected, bench):
     assert bench.recipe.data.template == "chatml"
 
 
+@pytest.mark.full
 def test_a_micro_batch_grows_with_the_longest_row(inspected, bench):
     bench.set_recipe(bench.recipe.model_copy(update={"train": bench.recipe.train.model_copy(update={"epochs": 3.0})}))
     inspected.lengths.cut_chosen.emit(4096)
@@ -159,6 +165,7 @@ def test_a_micro_batch_grows_with_the_longest_row(inspected, bench):
     assert parse_recipe(bench.recipe_toml) == bench.recipe
 
 
+@pytest.mark.full
 def test_nothing_jumps_while_the_same_files_are_looked_at_again(qtbot, answers, inspected):
     page = inspected
     answers.set("inspect", {"hold": True})
@@ -182,6 +189,7 @@ def test_recognized_pairs_take_the_usual_objective_and_offer_the_others(qtbot, a
     assert parse_recipe(answers.asked("inspect")[-1]["recipe"]).preference.objective == "orpo"
 
 
+@pytest.mark.full
 def test_only_the_chosen_replies_may_be_learned_and_nobody_is_asked_again(qtbot, answers, window, page, bench, file):
     answers.result("inspect", dataset=facts.pairs())
     window.take([file])
@@ -208,6 +216,7 @@ def test_findings_about_pairs_change_the_objective_and_its_settings(qtbot, answe
     assert bench.recipe.preference.objective == "simpo"
 
 
+@pytest.mark.full
 def test_other_data_has_no_objective_to_choose_and_forgets_the_former(
     qtbot, answers, window, page, bench, file, tmp_path
 ):

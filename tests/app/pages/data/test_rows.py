@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QApplication
 pytestmark = pytest.mark.gui
 
 
+@pytest.mark.full
 def test_the_rows_are_a_table_with_roles_on_its_heads(qtbot, answers, readable, window, page, file):
     answers.result("inspect", dataset=facts.dataset())
     window.take([file])
@@ -29,6 +30,7 @@ def test_the_rows_are_a_table_with_roles_on_its_heads(qtbot, answers, readable, 
     assert not page.rows.isVisible()
 
 
+@pytest.mark.full
 def test_the_chosen_row_is_rendered(qtbot, answers, readable, inspected):
     page = inspected
     qtbot.waitUntil(lambda: "Cause: It waits" in page.rows.preview.view.toPlainText())
@@ -42,6 +44,7 @@ def test_the_chosen_row_is_rendered(qtbot, answers, readable, inspected):
     assert page.rows.preview.problem.isVisible()
 
 
+@pytest.mark.full
 def test_a_page_is_read_when_it_is_looked_at(qtbot, answers, readable, inspected):
     table = inspected.rows.table
     qtbot.waitUntil(lambda: table.model().rowCount() == 1204)
@@ -52,6 +55,7 @@ def test_a_page_is_read_when_it_is_looked_at(qtbot, answers, readable, inspected
     assert {request["start"] for request in answers.asked("rows")} - {0} <= {1100, 1200}
 
 
+@pytest.mark.full
 def test_chips_stay_with_their_columns_when_the_table_is_scrolled_sideways(qtbot, answers, readable, inspected):
     page = inspected
     header, table = page.rows.header, page.rows.table
@@ -67,6 +71,7 @@ def test_chips_stay_with_their_columns_when_the_table_is_scrolled_sideways(qtbot
         assert 0 <= chip.x() - header.sectionViewportPosition(place) < 10
 
 
+@pytest.mark.full
 def test_a_page_that_comes_late_leaves_the_chosen_row_alone(qtbot, answers, readable, inspected):
     table = inspected.rows.table
     qtbot.waitUntil(lambda: table.model().rowCount() == 1204)
@@ -136,6 +141,7 @@ def test_what_is_ambiguous_is_asked_in_plain_words(qtbot, answers, readable, win
     assert page.rows.header.chips["question"].role == "prompt"
 
 
+@pytest.mark.full
 def test_a_file_that_could_not_be_read_is_not_offered_the_reading_of_the_one_before(
     qtbot, answers, readable, inspected, tmp_path
 ):
@@ -150,6 +156,7 @@ def test_a_file_that_could_not_be_read_is_not_offered_the_reading_of_the_one_bef
     assert not page.primary.isEnabled()
 
 
+@pytest.mark.full
 def test_tokens_are_shown_on_demand_and_their_share_is_told(qtbot, answers, readable, inspected):
     preview = inspected.rows.preview
     pieces = [["Why? ", False], ["Cau", True], ["se", True], [":", True]]
@@ -175,6 +182,7 @@ def grounds(view):
     return found
 
 
+@pytest.mark.full
 def test_columns_share_the_room_and_give_way_to_a_scroll_bar(qtbot, answers, readable, inspected):
     table = inspected.rows.table
     qtbot.waitUntil(lambda: table.model().rowCount() == 1204)

@@ -11,6 +11,7 @@ from burnish_engine.contract.recipe.recipe_file import parse_recipe
 pytestmark = pytest.mark.gui
 
 
+@pytest.mark.full
 def test_undo_and_redo_reach_every_field_from_any_of_them(qtbot, page, bench):
     type_into(qtbot, page.form.row("adapter.rank"), "48")
     page.form.row("model.quantize")._editor.setCurrentIndex(1)
@@ -32,6 +33,7 @@ def test_undo_and_redo_reach_every_field_from_any_of_them(qtbot, page, bench):
     assert (page.form.search.text(), bench.recipe.model.quantize) == ("rank", "none")
 
 
+@pytest.mark.full
 def test_an_invalid_value_is_undone_first(qtbot, page, bench):
     type_into(qtbot, page.form.row("adapter.rank"), "48")
     type_into(qtbot, page.form.row("train.epochs"), "no")
@@ -41,6 +43,7 @@ def test_an_invalid_value_is_undone_first(qtbot, page, bench):
     assert page.primary.isEnabled()
 
 
+@pytest.mark.full
 def test_what_other_pages_choose_is_not_undone_here(qtbot, page, bench):
     type_into(qtbot, page.form.row("adapter.rank"), "48")
     bench.set_data_files(["/data/other.jsonl"])
@@ -49,6 +52,7 @@ def test_what_other_pages_choose_is_not_undone_here(qtbot, page, bench):
     assert bench.data_files == ["/data/other.jsonl"]
 
 
+@pytest.mark.full
 def test_the_panel_says_what_the_last_change_did(qtbot, answers, page, bench, window):
     window.resize(1280, 800)
     settle(qtbot, page, bench)
@@ -63,6 +67,7 @@ def test_the_panel_says_what_the_last_change_did(qtbot, answers, page, bench, wi
     assert page.fit.change.isHidden(), "nothing is said of a value that is invalid"
 
 
+@pytest.mark.full
 def test_a_preset_changes_how_long_it_trains_and_each_has_its_own_prediction(qtbot, answers, page, bench):
     cards = page.settings.presets.cards
     assert cards["balanced"].button.isChecked()
@@ -80,6 +85,7 @@ def test_a_preset_changes_how_long_it_trains_and_each_has_its_own_prediction(qtb
     assert (bench.recipe.train.max_steps, bench.recipe.train.epochs) == (0, 3.0)
 
 
+@pytest.mark.full
 def test_the_recipe_is_edited_as_toml_and_as_a_form(qtbot, answers, page, bench):
     page.settings.view.button("toml").click()
     assert parse_recipe(page.toml.text.toPlainText()) == bench.recipe
@@ -96,6 +102,7 @@ def test_the_recipe_is_edited_as_toml_and_as_a_form(qtbot, answers, page, bench)
     assert "rank = 40" in page.toml.text.toPlainText()
 
 
+@pytest.mark.full
 def test_a_text_that_is_no_recipe_takes_the_verdict_back_and_is_not_kept(qtbot, page, bench):
     settle(qtbot, page, bench)
     page.settings.view.button("toml").click()
@@ -109,6 +116,7 @@ def test_a_text_that_is_no_recipe_takes_the_verdict_back_and_is_not_kept(qtbot, 
     assert page.primary.isEnabled()
 
 
+@pytest.mark.full
 def test_a_text_counts_as_soon_as_it_is_typed(qtbot, answers, page, bench):
     """Whoever starts, or goes back to the form, while typing has barely ended gets what was typed."""
     answers.result("start", run="/r")
@@ -133,6 +141,7 @@ def test_a_text_that_is_no_recipe_starts_nothing(qtbot, answers, page, bench):
     assert not page.starting.is_waiting
 
 
+@pytest.mark.full
 def test_ctrl_f_searches_the_settings(qtbot, page):
     edit = page.form.row("name")._editor
     edit.setFocus()

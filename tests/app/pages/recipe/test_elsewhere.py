@@ -16,6 +16,7 @@ from burnish_engine.contract.facts.advice import PlaceOffers, PlannedOffer, Shar
 pytestmark = pytest.mark.gui
 
 
+@pytest.mark.full
 def test_a_run_elsewhere_is_not_judged_by_this_machine(qtbot, answers, page, bench):
     """One field says where to run; this machine's plan says nothing about another one, and does not hold it up."""
     settle(qtbot, page, bench)
@@ -50,6 +51,7 @@ def last(answers, method):
     return answers.asked(method)[-1]
 
 
+@pytest.mark.full
 def test_a_machine_elsewhere_is_asked_for_its_cards_and_the_recipe_is_planned_for_it(
     qtbot, answers, page, bench, there
 ):
@@ -75,6 +77,7 @@ def test_a_machine_elsewhere_is_asked_for_its_cards_and_the_recipe_is_planned_fo
     assert "office" not in page.fit._memory.text()
 
 
+@pytest.mark.full
 def test_the_times_of_the_presets_are_that_machines(qtbot, answers, page, bench, there):
     times = page.settings.presets._times.values()
     qtbot.waitUntil(lambda: not any(time.text() for time in times))  # those of this machine
@@ -83,6 +86,7 @@ def test_the_times_of_the_presets_are_that_machines(qtbot, answers, page, bench,
     assert last(answers, "estimate")["machine"]["gpus"][0]["name"] == "NVIDIA H100"
 
 
+@pytest.mark.full
 def test_a_machine_that_refuses_is_said_beside_the_verdict_and_holds_nothing_up(qtbot, page, bench, there, office):
     refusal = {"type": "failure", "id": "", "what": "Host key verification failed.", "remedy": "Accept it."}
     office.set("at_start", {**refusal, "exit_code": 12}, {"exit": 12})
@@ -97,6 +101,7 @@ def test_a_machine_that_refuses_is_said_beside_the_verdict_and_holds_nothing_up(
     assert not place.words.isVisible()
 
 
+@pytest.mark.full
 def test_a_lost_machine_takes_its_verdict_back_and_leaves_the_settings(qtbot, answers, page, bench, there, office):
     page.there.connect_now()
     qtbot.waitUntil(lambda: bench.plan is not None and not page.suggestions.is_waiting)
@@ -134,6 +139,7 @@ def test_a_run_that_does_not_fit_there_is_handed_over_only_when_that_is_wanted(q
     assert last(answers, "start")["anyway"]
 
 
+@pytest.mark.full
 def test_a_check_there_says_whether_training_works(qtbot, page, there, office):
     office.result("doctor", checkup=checkup(machine(gpu(0)), ready=False, problems=["No compiler was found."]))
     page.there.connect_now()
@@ -179,12 +185,14 @@ def test_a_service_is_asked_for_its_machines_and_the_recipe_is_planned_for_the_o
     qtbot.waitUntil(lambda: "USD" in place.takes.text())
 
 
+@pytest.mark.full
 def test_a_place_that_is_none_is_said_at_its_field(qtbot, page, bench):
     type_into(qtbot, page.form.row("devices.where"), "ssh:-oProxyCommand=x")
     assert page.form.recipe() is None
     assert not page.primary.isEnabled()
 
 
+@pytest.mark.full
 def test_a_service_is_asked_again_when_the_page_is_shown_later(qtbot, answers, page, window, bench, monkeypatch):
     settle(qtbot, page, bench)
     offer = PlannedOffer(name="t4", machine=machine(gpu(0)), gpus=1, used_gpus=1, usd_per_hour=1.0, plan=facts.plan())
@@ -200,6 +208,7 @@ def test_a_service_is_asked_again_when_the_page_is_shown_later(qtbot, answers, p
     assert page.there.offers is not None
 
 
+@pytest.mark.full
 def test_places_of_earlier_runs_are_offered(page):
     page.runs_changed([summary("finished"), summary("finished", where="ssh:lab")])
     box = page.form.row("devices.where").findChild(PlaceBox)

@@ -12,6 +12,7 @@ from burnish_engine.contract.recipe.recipe_preference import LOSS_TYPES, Prefere
 pytestmark = pytest.mark.gui
 
 
+@pytest.mark.full
 def test_what_the_rows_decided_is_not_suggested_away(page, bench):
     bench.set_objective("dpo", "preference")
     row = page.form.row("preference.objective")
@@ -31,6 +32,7 @@ def suggested_for(answers):
     return parse_recipe(asked[-1]["recipe"]).preference.objective if asked else ""
 
 
+@pytest.mark.full
 def test_another_objective_asks_for_its_learning_rate(qtbot, answers, page, bench, window):
     answers.result("suggest", suggestion=learning("dpo", 2e-5))
     bench.set_objective("dpo", "preference")
@@ -53,6 +55,7 @@ def choose(page, key, value):
     box.setCurrentIndex(box.findData(value))
 
 
+@pytest.mark.full
 def test_only_losses_of_the_objective_are_offered(page):
     box = page.form.row("preference.loss_type")._editor
     items, view = box.model(), box.view()
@@ -66,6 +69,7 @@ def test_only_losses_of_the_objective_are_offered(page):
         assert shown == enabled
 
 
+@pytest.mark.full
 def test_another_objective_takes_its_own_settings_and_undo_brings_the_former_ones_back(page, bench):
     bench.set_objective("dpo", "preference")
     choose(page, "preference.loss_type", "ipo")
@@ -109,6 +113,7 @@ PAIRS, LABELS = data_facts.pairs(), data_facts.dataset(shape="kto", warnings=[])
 OWN = {"beta": 0.3, "label_smoothing": 0.1, "loss_type": "robust"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("dataset", "start", "chosen"),
     [
@@ -141,6 +146,7 @@ def test_the_same_choice_makes_the_same_recipe_on_the_page_data_and_in_the_form(
     assert [recipe.preference.objective for recipe in by_form] == chosen
 
 
+@pytest.mark.full
 def test_a_choice_in_the_form_shows_all_that_it_changed_and_one_undo_takes_it_back(bench, both):
     page = both(PAIRS, data={"shape": "preference"}, adapter={"method": "full"}, task={"metric": "choice"})["recipe"]
     before = bench.recipe
@@ -158,6 +164,7 @@ def test_a_choice_in_the_form_shows_all_that_it_changed_and_one_undo_takes_it_ba
         assert not page.settings.changes.undo_button.isEnabled()
 
 
+@pytest.mark.full
 def test_a_choice_shows_what_it_changed_while_another_value_is_invalid(qtbot, answers, bench, both):
     page = both(LABELS, data={"shape": "kto"}, task={"metric": "choice"})["recipe"]
     before, metric = bench.recipe, page.form.row("task.metric")
@@ -184,6 +191,7 @@ def test_replies_as_they_stand_are_chosen_in_the_form_for_good_and_undone(bench,
     assert (bench.recipe.preference.objective, bench.recipe.data.shape) == ("sft", "preference")
 
 
+@pytest.mark.full
 def test_a_choice_in_the_form_is_not_suggested_away_while_its_suggestion_is_waited_for(answers, page, bench):
     answers.set("suggest", {"hold": True})
     choose(page, "preference.objective", "dpo")
@@ -191,6 +199,7 @@ def test_a_choice_in_the_form_is_not_suggested_away_while_its_suggestion_is_wait
         assert page.form.row(key)._reset.isHidden()
 
 
+@pytest.mark.full
 def test_undo_takes_the_objective_back_with_what_was_suggested_for_it(qtbot, answers, page, bench):
     type_into(qtbot, page.form.row("train.epochs"), "7")
     before, first = bench.recipe, bench.suggestion

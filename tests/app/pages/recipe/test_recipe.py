@@ -15,6 +15,7 @@ pytestmark = pytest.mark.gui
 NEVER_MS = 10**8
 
 
+@pytest.mark.full
 def test_the_suggestion_is_taken_with_its_reasons(page, bench):
     assert (bench.recipe.train.epochs, bench.recipe.adapter.rank) == (3.0, 32)
     assert bench.data_files == ["/data/support.jsonl"]
@@ -24,6 +25,7 @@ def test_the_suggestion_is_taken_with_its_reasons(page, bench):
     assert page.status == "ready"
 
 
+@pytest.mark.full
 def test_every_edit_is_planned_once_it_rests(qtbot, answers, answered, page, bench):
     timer = page.plans.timer
     qtbot.waitUntil(lambda: bench.dataset is not None and not timer.isActive())
@@ -39,6 +41,7 @@ def test_every_edit_is_planned_once_it_rests(qtbot, answers, answered, page, ben
     assert len(answers.asked("suggest")) == 1
 
 
+@pytest.mark.full
 def test_an_invalid_recipe_cannot_be_started(qtbot, page, bench):
     type_into(qtbot, page.form.row("train.epochs"), "no")
     assert not page.primary.isEnabled()
@@ -62,6 +65,7 @@ def test_the_note_about_a_bad_value_goes_with_it(qtbot, answers, page):
     qtbot.waitUntil(lambda: page.foot.note.text() == "")
 
 
+@pytest.mark.full
 def test_a_plan_of_an_earlier_recipe_is_not_taken_for_this_one(qtbot, page, bench):
     page.plans.ask()
     earlier = page.plans._request
@@ -70,6 +74,7 @@ def test_a_plan_of_an_earlier_recipe_is_not_taken_for_this_one(qtbot, page, benc
     assert bench.plan is None
 
 
+@pytest.mark.full
 def test_another_target_asks_again_and_keeps_what_was_changed(qtbot, answers, page, bench, window):
     type_into(qtbot, page.form.row("adapter.rank"), "8")
     second = facts.suggestion().model_copy(
@@ -86,6 +91,7 @@ def test_another_target_asks_again_and_keeps_what_was_changed(qtbot, answers, pa
     assert bench.recipe.adapter.rank == 32
 
 
+@pytest.mark.full
 def test_start_goes_to_the_run(qtbot, answers, page, bench, window, tmp_path):
     answers.result("start", run=str(tmp_path))
     page.primary.click()
@@ -96,6 +102,7 @@ def test_start_goes_to_the_run(qtbot, answers, page, bench, window, tmp_path):
     assert parse_recipe(request["recipe"]) == bench.recipe
 
 
+@pytest.mark.full
 def test_what_does_not_fit_can_be_started_anyway(qtbot, answers, page, window, tmp_path):
     answers.failure("start", "It needs 46 GiB and 21.9 GiB are free.", "Set train.recompute.", 10)
     page.primary.click()
@@ -108,6 +115,7 @@ def test_what_does_not_fit_can_be_started_anyway(qtbot, answers, page, window, t
     assert answers.asked("start")[-1]["anyway"] is True
 
 
+@pytest.mark.full
 def test_another_failure_offers_no_such_way(qtbot, answers, page):
     answers.failure("start", "There is no file /data/support.jsonl.", "Check the path.", 11)
     page.primary.click()
@@ -119,6 +127,7 @@ def told_rows(answers):
     return [request["dataset"]["train_rows"] for request in answers.asked("estimate") if request["dataset"]]
 
 
+@pytest.mark.full
 def test_a_server_that_began_anew_is_told_what_is_known_of_the_data(qtbot, answers, answered, page, bench, window):
     qtbot.waitUntil(lambda: bench.dataset is not None and not page.plans.is_waiting)
     qtbot.waitUntil(lambda: told_rows(answers) != [])  # found since this server began
@@ -135,6 +144,7 @@ def test_a_server_that_began_anew_is_told_what_is_known_of_the_data(qtbot, answe
     assert told_rows(answers)[known:] == [bench.dataset.train_rows]
 
 
+@pytest.mark.full
 def test_without_data_it_leads_to_the_data(qtbot, window, bench):
     window.go_to("recipe")
     page = window.page("recipe")
@@ -156,6 +166,7 @@ def test_a_failed_suggestion_leaves_a_usable_form(qtbot, answers, window, bench)
     assert page.status == "attention"
 
 
+@pytest.mark.full
 def test_a_warning_that_the_plans_notes_repeat_stands_once(qtbot, answers, window, bench):
     plan = facts.plan().model_copy(update={"notes": ["Not all is known."]})
     answers.result("suggest", suggestion=facts.suggestion(warnings=["Not all is known.", "Mind the step."], plan=plan))
@@ -181,6 +192,7 @@ def test_recipes_are_exported_and_imported(qtbot, answers, page, bench, tmp_path
     assert "train.epochs" in page.shown_banner.what
 
 
+@pytest.mark.full
 def test_a_narrow_page_has_the_panel_on_top_and_its_verdict_in_the_foot(qtbot, answers, page, bench, window):
     settle(qtbot, page, bench)
     answers.result("estimate", plan=facts.plan(tokens_per_s=9_200.0))

@@ -20,6 +20,7 @@ def voting(qtbot, answers, window, run):
     return page
 
 
+@pytest.mark.full
 def test_in_a_blind_vote_nothing_says_who_answers(voting):
     seen = words(voting.grid) + voting.left.text.toPlainText() + voting.right.text.toPlainText()
     assert not any(name in seen for name in ("Base", "Tuned", "SmolLM2", "tokens/s", "Loading"))
@@ -27,6 +28,7 @@ def test_in_a_blind_vote_nothing_says_who_answers(voting):
     assert voting.right.who.isHidden()
 
 
+@pytest.mark.full
 def test_nobody_is_asked_again_before_the_vote(voting):
     assert not voting.left.again.isEnabled()
     voting.vote.buttons[0].click()
@@ -44,12 +46,14 @@ def test_a_vote_reveals_and_is_kept_with_the_run(qtbot, answers, run, voting):
     assert sorted(vote["shown"]) == ["base", "tuned"]
 
 
+@pytest.mark.full
 def test_equally_good_is_a_vote_too(qtbot, answers, voting):
     voting.vote.buttons[-1].click()
     qtbot.waitUntil(lambda: len(answers.asked("vote")) == 1)
     assert answers.asked("vote")[0]["best"] == ""
 
 
+@pytest.mark.full
 def test_who_answers_where_is_shuffled(qtbot, answers, window, run):
     answers.set("chat", reply("Hello"))
     page = page_of(window)
@@ -64,6 +68,7 @@ def test_who_answers_where_is_shuffled(qtbot, answers, window, run):
     raise AssertionError("the same order 39 times")
 
 
+@pytest.mark.full
 def test_a_vote_that_is_not_kept_is_said(qtbot, answers, voting):
     answers.failure("vote", "The votes are damaged.", "Look into the file.", 2)
     voting.vote.buttons[0].click()
@@ -81,6 +86,7 @@ def test_without_every_reply_it_is_said_who_failed_and_not_voted(qtbot, answers,
     assert "damaged" in page.left.state.text()
 
 
+@pytest.mark.full
 def test_another_number_of_models_ends_a_vote_that_waits(voting):
     voting.count.choose("3")
     voting.count.chosen.emit("3")
@@ -89,6 +95,7 @@ def test_another_number_of_models_ends_a_vote_that_waits(voting):
     assert not voting.left.text.toPlainText()
 
 
+@pytest.mark.full
 def test_one_model_twice_is_no_blind_vote(window, run):
     page = page_of(window)
     assert page.blind.isEnabled()

@@ -38,6 +38,7 @@ def test_a_prompt_is_saved_and_asked_again(qtbot, answers, window, run):
     assert page.questions.question is None
 
 
+@pytest.mark.full
 def test_held_out_rows_are_asked_for_again_after_the_engine_ended(qtbot, answers, window, run):
     answers.set("held_out", {"exit": 1})
     page = page_of(window)
@@ -48,6 +49,7 @@ def test_held_out_rows_are_asked_for_again_after_the_engine_ended(qtbot, answers
     qtbot.waitUntil(lambda: page.questions.has_rows_of(str(run)))
 
 
+@pytest.mark.full
 def test_held_out_rows_come_once_the_run_has_kept_them(qtbot, answers, window, run):
     """Whoever looks here while the run loads its data meets none, and has them on the next look."""
     answers.failure("held_out", "The run has no readable held_out.json.")

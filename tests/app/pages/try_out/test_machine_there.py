@@ -47,6 +47,7 @@ def test_one_answers_here_and_one_there_and_both_are_stopped(qtbot, answers, win
     qtbot.waitUntil(lambda: not page.answering.open)
 
 
+@pytest.mark.full
 def test_a_machine_that_does_not_answer_is_said_in_its_pane_and_asked_again(
     qtbot, answers, window, stopped_there, office
 ):
@@ -64,6 +65,7 @@ def test_a_machine_that_does_not_answer_is_said_in_its_pane_and_asked_again(
     qtbot.waitUntil(lambda: page.right.messages[-1].content == "At last")
 
 
+@pytest.mark.full
 def test_a_run_that_finished_left_nothing_there(window, stopped_there):
     (stopped_there / "state.json").write_text(RunStateFile(run="x", status="finished").model_dump_json())
     page = page_of(window)

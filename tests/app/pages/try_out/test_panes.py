@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QScrollArea
 pytestmark = pytest.mark.gui
 
 
+@pytest.mark.full
 def test_a_new_question_is_in_view_whatever_was_read_before(qtbot, answers, window, run):
     answers.set("chat", reply("A long answer of many words. " * 60))
     page = page_of(window)
@@ -18,6 +19,7 @@ def test_a_new_question_is_in_view_whatever_was_read_before(qtbot, answers, wind
         bar.setValue(0)  # the person reads the beginning again
 
 
+@pytest.mark.full
 def test_the_end_stays_in_view_when_room_is_taken_and_what_is_read_does_too(qtbot, answers, window, run):
     answers.set("chat", reply("A long answer of many words. " * 60))
     page = page_of(window)
@@ -34,6 +36,7 @@ def test_the_end_stays_in_view_when_room_is_taken_and_what_is_read_does_too(qtbo
     assert bar.value() == 7
 
 
+@pytest.mark.full
 def test_an_exported_file_can_be_chosen_once_there_is_one(qtbot, answers, window, run):
     answers.set("chat", reply("Hello"))
     page = page_of(window)
@@ -89,6 +92,7 @@ def test_the_last_of_three_goes_below_where_there_is_no_room_beside(qtbot, windo
     assert abs(page.left.width() - page.right.width()) <= 1
 
 
+@pytest.mark.full
 def test_a_third_model_is_one_that_does_not_answer_yet(window, run):
     (run / "export" / "model-Q8_0.gguf").write_bytes(b"GGUF")
     page = page_of(window)
@@ -96,6 +100,7 @@ def test_a_third_model_is_one_that_does_not_answer_yet(window, run):
     assert page.middle.answerer.key == "exported"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", [744, 1000, 1280])
 def test_names_of_models_are_cut_with_dots_and_never_in_the_middle_of_a_letter(qtbot, window, run, width):
     window.resize(width, 900)
@@ -110,6 +115,7 @@ def test_names_of_models_are_cut_with_dots_and_never_in_the_middle_of_a_letter(q
     assert page.findChild(QScrollArea).horizontalScrollBar().maximum() == 0
 
 
+@pytest.mark.full
 def test_the_message_box_is_in_view_however_many_models_answer(qtbot, answers, window, run):
     window.resize(1000, 700)
     answers.set("chat", reply("Hello, this is a reply. " * 20))
@@ -121,6 +127,7 @@ def test_the_message_box_is_in_view_however_many_models_answer(qtbot, answers, w
     assert page.prompt.visibleRegion().boundingRect() == page.prompt.rect()
 
 
+@pytest.mark.full
 def test_three_panes_with_replies_become_two_rows_where_the_window_narrows(qtbot, answers, window, run):
     answers.result("held_out", conversations=ROWS)
     long = {"stopped": False, "first_token_s": 0.027, "waited": "a run is training"}

@@ -11,6 +11,7 @@ from PySide6.QtGui import QGuiApplication
 pytestmark = pytest.mark.gui
 
 
+@pytest.mark.full
 def test_both_answer_the_same_question(qtbot, answers, window, run):
     answers.set("chat", {"type": "piece", "text": "Hel"}, {"type": "piece", "text": "lo"}, reply("Hello"))
     page = page_of(window)
@@ -28,6 +29,7 @@ def test_both_answer_the_same_question(qtbot, answers, window, run):
     assert contents == ["Hi", "Hello", "And then?"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("text", "is_blank"), [("\n\n \n", True), ("", True), ("\nHello", False)])
 def test_a_reply_without_a_word_is_said_to_be_one(qtbot, answers, window, run, text, is_blank):
     """Blank lines alone leave a pane that looks as if nobody had answered."""
@@ -79,6 +81,7 @@ def test_a_second_try_that_fails_keeps_the_reply_and_a_first_that_failed_can_be_
     assert [message.content for message in page.right.messages] == ["Hi", "Hello"]
 
 
+@pytest.mark.full
 def test_the_keyboard_sends(qtbot, answers, window, run):
     answers.set("chat", reply("Hello"))
     page = page_of(window)
@@ -90,6 +93,7 @@ def test_the_keyboard_sends(qtbot, answers, window, run):
     assert answers.asked("chat")[0]["messages"][-1]["content"] == "Hi"
 
 
+@pytest.mark.full
 def test_options_and_the_system_prompt_are_sent(qtbot, answers, window, run):
     answers.set("chat", reply("ok"))
     page = page_of(window)
@@ -103,6 +107,7 @@ def test_options_and_the_system_prompt_are_sent(qtbot, answers, window, run):
     assert (request["options"]["temperature"], request["options"]["max_tokens"]) == (0.7, 64)
 
 
+@pytest.mark.full
 def test_stop_keeps_what_came(qtbot, answers, window, run):
     answers.set("chat", {"type": "piece", "text": "Half a "}, {"hold": True})
     page = page_of(window)
@@ -116,6 +121,7 @@ def test_stop_keeps_what_came(qtbot, answers, window, run):
     assert page.right.state.text() == "stopped"
 
 
+@pytest.mark.full
 def test_a_failure_stands_under_the_side_it_belongs_to(qtbot, answers, window, run):
     answers.failure("chat", "It did not fit.", "Free memory.", 10)
     page = page_of(window)
@@ -125,6 +131,7 @@ def test_a_failure_stands_under_the_side_it_belongs_to(qtbot, answers, window, r
     assert page.left.messages == []
 
 
+@pytest.mark.full
 def test_without_a_run_only_the_base_model_answers(qtbot, answers, window, bench):
     answers.set("chat", reply("Hello"))
     page = page_of(window)
@@ -135,6 +142,7 @@ def test_without_a_run_only_the_base_model_answers(qtbot, answers, window, bench
     assert page.right.messages == []
 
 
+@pytest.mark.full
 def test_a_run_without_an_adapter_says_so(window, run):
     (run / "adapter" / "adapter_model.safetensors").unlink()
     page = page_of(window)
@@ -155,6 +163,7 @@ def test_what_cannot_be_answered_by_either_stays_written(answers, window, bench)
     assert page.left.text.placeholderText() == "Answers appear here."
 
 
+@pytest.mark.full
 def test_nothing_of_a_conversation_that_was_given_up_comes_later(qtbot, answers, answered, window, run):
     answers.set("chat", {"type": "piece", "text": "Half a "}, {"hold": True})
     page = page_of(window)
@@ -178,6 +187,7 @@ def test_a_reply_is_copied_and_nothing_is_where_there_is_none(qtbot, answers, wi
     assert clipboard.text() == "It waits."
 
 
+@pytest.mark.full
 def test_another_run_begins_a_new_conversation(qtbot, answers, window, run, bench):
     answers.set("chat", reply("Hello"))
     page = page_of(window)
@@ -195,6 +205,7 @@ def test_memory_is_freed_on_request(qtbot, answers, window, run):
     qtbot.waitUntil(lambda: "free" in page.foot.note.text())
 
 
+@pytest.mark.full
 def test_models_answer_in_lanes_of_their_own_unless_one_after_another_is_asked(qtbot, answers, window, run):
     answers.set("chat", reply("Hello"))
     page = page_of(window)
@@ -211,6 +222,7 @@ def test_models_answer_in_lanes_of_their_own_unless_one_after_another_is_asked(q
     assert [request["lane"] for request in answers.asked("chat")[3:]] == [0, 0, 0]
 
 
+@pytest.mark.full
 def test_speed_first_token_and_why_it_waited_stand_below(qtbot, answers, window, run):
     answer = reply("Hello")
     answer["reply"] |= {"first_token_s": 0.25, "waited": "a run is training"}
@@ -221,6 +233,7 @@ def test_speed_first_token_and_why_it_waited_stand_below(qtbot, answers, window,
     assert all(part in facts(page.right) for part in ("0.25 s", "a run is training"))
 
 
+@pytest.mark.full
 def test_replies_that_go_on_elsewhere_are_an_activity(qtbot, answers, window, run):
     answers.set("chat", {"type": "piece", "text": "Half a "}, {"hold": True})
     page = page_of(window)
@@ -234,6 +247,7 @@ def test_replies_that_go_on_elsewhere_are_an_activity(qtbot, answers, window, ru
     qtbot.waitUntil(lambda: not window.activity.board.activities)
 
 
+@pytest.mark.full
 def test_what_has_nothing_to_work_on_is_not_offered(qtbot, answers, window, run):
     answers.set("chat", reply("Hello"))
     page = page_of(window)
@@ -249,6 +263,7 @@ def test_what_has_nothing_to_work_on_is_not_offered(qtbot, answers, window, run)
     assert page.questions.save.isEnabled()
 
 
+@pytest.mark.full
 def test_what_nobody_answered_can_be_asked_again(qtbot, answers, window, run):
     answers.failure("chat", "It needs 3.1 GiB, 0.8 GiB are free.", "Free memory.")
     page = page_of(window)

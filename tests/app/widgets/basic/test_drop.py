@@ -3,13 +3,14 @@
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDragMoveEvent, QDropEvent
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QPlainTextEdit, QWidget
 
 from burnish_app.widgets.basic.drop import DropOverlay, classify_drop
 
 pytestmark = pytest.mark.gui
 
-MOVE = Qt.DropAction.CopyAction
+MOVE = Qt.DropAction.MoveAction
+COPY = Qt.DropAction.CopyAction
 
 
 @pytest.fixture
@@ -65,6 +66,15 @@ def mime(*paths):
     return data
 
 
+def drag(target, place, data, offered=MOVE | COPY):
+    """Drag over a target and drop, as with Shift held: the source proposes Move. Return how each event was answered."""
+    how = offered, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.ShiftModifier
+    events = QDragEnterEvent(place, *how), QDragMoveEvent(place, *how), QDropEvent(QPointF(place), *how)
+    for event in events:
+        QApplication.sendEvent(target, event)
+    return [(event.isAccepted(), event.dropAction()) for event in events]
+
+
 def test_a_drag_shows_what_may_be_dropped_and_a_drop_is_taken(qtbot, window, files):
     data = mime(files / "data.jsonl")
     veil = window.findChild(DropOverlay)
@@ -79,20 +89,45 @@ def test_a_drag_shows_what_may_be_dropped_and_a_drop_is_taken(qtbot, window, fil
     assert window.bench.data_files == [str(files / "data.jsonl")]
 
 
+@pytest.fixture
+def box(qtbot):
+    """A text box that fills a window which takes drops."""
+    over = QWidget()
+    qtbot.addWidget(over)
+    made = QPlainTextEdit(over)
+    made.resize(400, 300)
+    DropOverlay(over, lambda: False)
+    over.show()
+    return made
+
+
+def test_a_source_never_hears_that_its_file_was_moved_wherever_it_is_dropped(qtbot, box, files):
+    """A source that hears that deletes the file. Text boxes would say so."""
+    over, data = box.window(), mime(files / "data.jsonl")
+    data.setText("file")  # as file managers do
+    for target in (over, over.windowHandle()):
+        assert drag(target, box.rect().center(), data) == [(True, COPY)] * 3
+        assert drag(target, box.rect().center(), data, offered=MOVE)[-1] == (True, Qt.DropAction.IgnoreAction)
+    dropped = []
+    over.findChild(DropOverlay).dropped.connect(lambda paths, _instead: dropped.append(paths))
+    qtbot.waitUntil(lambda: dropped == [[str(files / "data.jsonl")]] * 4)
+    assert box.toPlainText() == ""
+
+
+def test_words_are_still_dropped_into_a_text_box(box):
+    words = QMimeData()
+    words.setText("words")
+    drag(box.window().windowHandle(), box.rect().center(), words)
+    assert box.toPlainText() == "words"
+
+
 def test_data_dropped_on_the_right_half_replaces_what_is_there(qtbot, window, files):
     window.bench.set_data_files(["/data/before.jsonl"])
-    data, keys, buttons = mime(files / "data.jsonl"), Qt.KeyboardModifier.NoModifier, Qt.MouseButton.LeftButton
-    right = QPoint(window.width() - 5, 5)
-    for event in (
-        QDragEnterEvent(right, MOVE, data, buttons, keys),
-        QDragMoveEvent(right, MOVE, data, buttons, keys),
-        QDropEvent(QPointF(right), MOVE, data, buttons, keys),
-    ):
-        QApplication.sendEvent(window, event)
-        assert event.isAccepted()
+    drag(window, QPoint(window.width() - 5, 5), mime(files / "data.jsonl"))
     qtbot.waitUntil(lambda: window.bench.data_files == [str(files / "data.jsonl")])
 
 
+@pytest.mark.full
 def test_a_drag_of_something_else_is_left_alone(window):
     text = QMimeData()
     text.setText("words")
@@ -103,6 +138,7 @@ def test_a_drag_of_something_else_is_left_alone(window):
     assert not window.findChild(DropOverlay).isVisible()
 
 
+@pytest.mark.full
 def test_a_refused_drop_is_said_on_the_page_shown(window, files):
     window.go_to("runs")
     window.take([str(files / "cat.png")])

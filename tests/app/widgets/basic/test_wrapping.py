@@ -108,6 +108,7 @@ def test_a_nested_layout_that_is_taken_out_belongs_to_who_took_it(filled):
     assert (inner.parent(), layout.count()) == (None, 0)
 
 
+@pytest.mark.full
 def test_many_changes_leave_layouts_whole(qtbot, qapp):
     """Adds, moves and destroys widgets and nested layouts in any order; Qt asks in between, and garbage goes."""
     chance = random.Random(7)

@@ -130,6 +130,7 @@ def shown(charts):
     return charts.link.range()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("steps", [4, 40, 3000])
 def test_the_cursor_is_a_thin_line_however_few_steps_there_are(qtbot, theme, steps):
     charts = Charts(qtbot, steps)
@@ -259,11 +260,13 @@ def test_a_cursor_moved_out_of_sight_takes_the_range_along(charts):
     assert high - low == pytest.approx(10)
 
 
+@pytest.mark.full
 def test_the_chart_has_a_name_and_its_newest_values_as_text(charts):
     assert "Loss" in charts.loss.accessibleName()
     assert "each step 60.00" in charts.loss.accessibleDescription()
 
 
+@pytest.mark.full
 def test_the_legend_hides_a_line_everywhere(charts):
     entry = charts.loss.legend("held_out")
     assert entry.text() == "held out 60.00"
@@ -276,6 +279,7 @@ def test_the_legend_hides_a_line_everywhere(charts):
     assert not charts.loss._drawing.plot._lines["held_out"].items[1].isVisible()
 
 
+@pytest.mark.full
 def test_a_smoothing_draws_the_mean_and_its_name_says_over_what(charts):
     charts.loss.set_window(5)
     charts.settle()
@@ -327,6 +331,7 @@ def test_numbers_that_are_none_do_not_break_the_drawing(charts):
     charts.hover(charts.loss, 3)
 
 
+@pytest.mark.full
 def test_the_highest_and_the_lowest_value_have_room(charts):
     (left, right), (low, high) = charts.loss._drawing.plot.box.viewRange()
     box = charts.loss._drawing.plot.box.sceneBoundingRect()
@@ -345,6 +350,7 @@ def test_the_highest_hundredth_can_be_left_out(charts):
     assert charts.loss._drawing.plot.box.viewRange()[1][1] < 10
 
 
+@pytest.mark.full
 def test_lines_are_as_wide_in_a_sharper_picture(charts):
     at = np.arange(1.0, 41)
     charts.rate.set_curves({"rate": Curve.of(at, np.full(40, 5.3))})
@@ -363,6 +369,7 @@ def test_lines_are_as_wide_in_a_sharper_picture(charts):
     assert 1 <= thickness(1) < thickness(2) < thickness(4)
 
 
+@pytest.mark.full
 def test_points_that_would_cover_each_other_are_left_out(charts):
     def points():
         return len(charts.loss._drawing.plot._lines["held_out"].items[2].getData()[0])
@@ -378,6 +385,7 @@ def test_points_that_would_cover_each_other_are_left_out(charts):
     assert points() >= 10
 
 
+@pytest.mark.full
 def test_another_run_starts_without_range_cursor_and_pins(charts):
     charts.link.zoom_to(10, 20)
     charts.link.toggle_pin(12)
@@ -387,6 +395,7 @@ def test_another_run_starts_without_range_cursor_and_pins(charts):
     assert (charts.link.pins, charts.link.cursor) == ((), None)
 
 
+@pytest.mark.full
 def test_a_fourth_pin_replaces_the_first(charts):
     for step in (1, 2, 3, 4):
         charts.link.toggle_pin(step)

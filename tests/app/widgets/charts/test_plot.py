@@ -7,6 +7,7 @@ from app.widgets.charts.test_chart import Charts
 from PySide6.QtGui import QImage, QPainter
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("width_px", [300, 420, 700, 1400])
 @pytest.mark.parametrize("steps", [40, 600, 20_000])
 def test_the_last_step_has_its_label_and_no_label_covers_another(qtbot, width_px, steps):

@@ -85,6 +85,7 @@ def test_a_chosen_name_goes_where_it_covers_least():
     assert covered(QRectF(40, 0, 10, 10), around) == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("measured", [None, facts.report()])
 def test_measured_types_have_their_names_and_no_two_names_touch(chart, measured):
     chart.show_points(export_points(facts.forecast(), measured), 0)

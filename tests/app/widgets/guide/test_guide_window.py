@@ -32,6 +32,7 @@ def scrolled(guide):
     return guide.page.verticalScrollBar().value()
 
 
+@pytest.mark.full
 def test_a_place_is_shown_with_its_section_at_the_top(guide):
     guide.show_place("one.md#far-down")
     assert "gold" in guide.page.toPlainText()
@@ -42,6 +43,7 @@ def test_a_place_is_shown_with_its_section_at_the_top(guide):
     assert guide.places.currentItem().text() == "One"
 
 
+@pytest.mark.full
 def test_another_theme_reaches_the_page_where_it_was_scrolled_to(guide, theme):
     def links():
         return guide.page.toHtml().count(colors_of(guide).link)
@@ -60,6 +62,7 @@ def test_another_theme_reaches_the_page_where_it_was_scrolled_to(guide, theme):
     theme.set_mode("system")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("file", ["recipe-reference.md", "serve-protocol.md", "benchmarks.md"])
 def test_a_wide_table_needs_no_scrolling_sideways(qtbot, file):
     guide = GuideWindow()

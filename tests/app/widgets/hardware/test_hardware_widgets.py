@@ -53,6 +53,7 @@ def test_the_strip_shows_the_recording(strip, theme):
     assert f"{last.power_w:.0f} W" in strip.accessibleDescription()
 
 
+@pytest.mark.full
 def test_its_bar_tells_ours_from_others(strip, theme):
     def bar(others):
         strip.show_history(history(made_up(seconds=200, others=others)))
@@ -104,6 +105,7 @@ def show(panel, lines, *, helps=True):
     return shown
 
 
+@pytest.mark.full
 def test_the_panel_shows_the_recording(panel):
     shown = show(panel, recorded())
     gpu = shown.gpus[0]
@@ -154,6 +156,7 @@ def test_an_alarm_has_its_remedy_at_a_click_and_keeps_its_button_from_second_to_
     qtbot.waitUntil(lambda: panel.alarm_banners == [])
 
 
+@pytest.mark.full
 def test_an_alarm_that_comes_while_it_is_open_finds_room(qtbot, panel):
     show(panel, made_up(seconds=100))
     before, shown = panel.height(), history(made_up(seconds=200, filled=3))
@@ -246,6 +249,7 @@ def test_the_slowest_connection_is_shown_first_and_keys_go_through_all(qtbot, th
     assert len(seen) == 10
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("count", [2, 3, 8])
 def test_the_pointer_chooses_what_it_touches(qtbot, theme, count):
     graph = graph_of(qtbot, count)

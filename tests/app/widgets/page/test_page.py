@@ -14,6 +14,7 @@ def page(qtbot, theme, client, bench):
     return made
 
 
+@pytest.mark.full
 def test_a_copy_of_a_recipe_becomes_the_draft_and_is_shown(qtbot, page, bench, tmp_path):
     path = tmp_path / "recipe.toml"
     path.write_text(dump_recipe(Recipe(name="old")), encoding="utf-8")

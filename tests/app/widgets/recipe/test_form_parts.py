@@ -40,6 +40,7 @@ def press_stepper(qtbot, box, control):
     qtbot.mouseClick(box, Qt.MouseButton.LeftButton, pos=place.center())
 
 
+@pytest.mark.full
 def test_a_number_is_stepped_by_keys_and_buttons(qtbot, form):
     row = form.row("adapter.rank")
     with qtbot.waitSignal(form.edited) as edited:
@@ -52,6 +53,7 @@ def test_a_number_is_stepped_by_keys_and_buttons(qtbot, form):
     assert form.recipe().adapter.rank == 32
 
 
+@pytest.mark.full
 def test_a_word_stands_for_zero_and_is_typed_as_well_as_the_number(qtbot, form):
     box = form.row("train.max_steps")._editor
     assert box.text() == "off"
@@ -82,6 +84,7 @@ def test_scrolling_over_a_number_or_choice_changes_nothing(form):
         assert form.row(key).value() == before
 
 
+@pytest.mark.full
 def test_every_editor_has_a_name_and_says_its_reason_or_problem(qtbot, form):
     form.show_suggestion(Recipe(), {"adapter.rank": "Room enough."})
     qtbot.waitUntil(lambda: not form._timer.isActive())
@@ -124,6 +127,7 @@ def test_a_search_shows_what_it_finds_in_folded_sections_and_nothing_else(qtbot,
     qtbot.waitUntil(lambda: shown(form) == before)
 
 
+@pytest.mark.full
 def test_a_search_shows_what_has_no_use_now_and_says_so(qtbot, form):
     qtbot.keyClicks(form.search, "momentum")
     qtbot.waitUntil(lambda: "train.momentum" in shown(form))
@@ -172,12 +176,14 @@ def test_a_section_that_hides_a_problem_opens(qtbot, form):
     assert form.row("evaluation.patience").isVisible()
 
 
+@pytest.mark.full
 def test_a_name_is_not_suggested(form):
     form.show_suggestion(Recipe(), {})
     form.show_recipe(Recipe(name="mine"))
     assert form.row("name")._reset.isHidden()
 
 
+@pytest.mark.full
 def test_a_section_counts_what_was_changed_in_it(form):
     fold = form.folds["Training"]
     form.show_suggestion(Recipe(), {})

@@ -17,6 +17,7 @@ MIXTURES = {model.spec.family: model.spec for model in catalog() if model.spec.n
 CARD = machine(("NVIDIA GeForce RTX 4090", 24, (8, 9)))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("family", MIXTURES)
 def test_a_plan_shows_experts_in_memory_reach_and_rank(qtbot, theme, family):
     spec = MIXTURES[family]

@@ -63,6 +63,7 @@ def opened(charts, chart):
     return chart.findChild(ChartOptions)
 
 
+@pytest.mark.full
 def test_every_curve_of_the_run_is_shown(charts):
     lengths = {chart.name: len(chart.content.curve(key)) for chart, key in (
         (charts.loss, "loss"), (charts.rate, "rate"), (charts.grad_norm, "grad_norm"), (charts.speed, "speed"),
@@ -74,6 +75,7 @@ def test_every_curve_of_the_run_is_shown(charts):
     assert charts.memory._drawing.plot._limit.value() == pytest.approx(6_300_000_000 / 2**30)
 
 
+@pytest.mark.full
 def test_charts_of_preferences_are_shown_in_runs_that_learn_from_them(qtbot, charts):
     preferences = (charts.margin, charts.accuracy, charts.log_prob, charts.kl)
     assert not any(chart.isVisible() for chart in preferences)
@@ -138,6 +140,7 @@ def test_a_chart_can_be_read_as_a_table_and_copied(charts):
     assert row.split("\t")[0] == "100"
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("kind", ["png", "svg", "csv"])
 def test_a_chart_is_saved(qtbot, charts, tmp_path, kind):
     path = tmp_path / f"loss.{kind}"
@@ -195,6 +198,7 @@ def test_a_chart_can_take_all_of_the_room_and_give_it_back(charts):
     assert charts.loss.isVisible()
 
 
+@pytest.mark.full
 def test_pinned_values_take_the_place_of_the_charts_beside_the_loss(qtbot, charts):
     def beside(widget):
         return widget.mapTo(charts, QPoint(0, 0)).x() > charts.loss.mapTo(charts, QPoint(charts.loss.width(), 0)).x()
@@ -215,6 +219,7 @@ def test_pinned_values_take_the_place_of_the_charts_beside_the_loss(qtbot, chart
     qtbot.waitUntil(lambda: not beside(charts.rate))
 
 
+@pytest.mark.full
 def test_pinned_values_stand_below_the_loss_where_there_is_no_room_beside_it(qtbot, charts):
     charts.resize(470, 1200)
     charts.link.toggle_pin(20)
@@ -228,6 +233,7 @@ def test_pinned_values_stand_below_the_loss_where_there_is_no_room_beside_it(qtb
     qtbot.waitUntil(lambda: charts.pinned.x() > charts.loss.width())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("page_px", "small_px"), [(800, 110), (1080, 150)])
 def test_plots_are_high_enough_without_their_axes(qtbot, charts, page_px, small_px):
     def area_px(chart):
@@ -239,6 +245,7 @@ def test_plots_are_high_enough_without_their_axes(qtbot, charts, page_px, small_
         qtbot.waitUntil(lambda chart=chart: area_px(chart) >= small_px)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("size", "page_px"), [((1600, 1000), 1080), ((700, 600), 700)])
 def test_charts_have_their_places_as_soon_as_they_fit_a_page(qtbot, charts, size, page_px):
     """They are painted once, not after each layout on the way up."""
@@ -260,6 +267,7 @@ def test_charts_have_their_places_as_soon_as_they_fit_a_page(qtbot, charts, size
     page.takeWidget()
 
 
+@pytest.mark.full
 def test_another_run_is_shown_from_its_beginning(charts):
     charts.link.zoom_to(10, 20)
     charts.link.toggle_pin(15)
@@ -270,6 +278,7 @@ def test_another_run_is_shown_from_its_beginning(charts):
     assert charts.link.pins == ()
 
 
+@pytest.mark.full
 def test_the_figure_beside_the_charts_is_the_newest_mean_that_they_draw(charts):
     losses = fold_all(RunState(), events(240)).steps.loss.values()
     newest = charts.loss.content.curve("loss mean").values[-1]

@@ -42,6 +42,7 @@ def test_names_are_unique_and_no_address_is_in_the_file():
     assert not re.search(r"https?:|www\.|\.(co|com|org|ai)\b", text)
 
 
+@pytest.mark.full
 def test_what_is_said_to_export_does():
     from burnish_engine.export.gguf.families import FAMILIES
 

@@ -41,6 +41,7 @@ def test_it_holds_figures_and_the_device_and_nothing_else():
     assert set(kept) == set(PastRun.model_fields)
 
 
+@pytest.mark.full
 def test_the_newest_of_each_kind_stay():
     for when in range(MOST_OF_A_KIND + 5):
         remember(run(float(when)))

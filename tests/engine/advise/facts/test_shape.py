@@ -37,6 +37,7 @@ def test_parameters_equal_the_built_model(name):
     assert parameters(spec) == sum(value.numel() for value in model.parameters())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("method", ["lora", "dora"])
 @pytest.mark.parametrize("targets", [["all-linear"], ["q_proj", "down_proj"]])

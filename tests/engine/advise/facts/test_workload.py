@@ -80,6 +80,7 @@ def lengths_of(kind, rows):
     return np.clip(random.lognormal(5, 0.8, rows), 8, 2_048).astype(int)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("rows", "apart"), [(40, 0), (1_000, 0), (30_000, 0.01)])
 @pytest.mark.parametrize("kind", ["halves", "usual"])
 def test_as_many_micro_batches_are_planned_as_training_packs(kind, rows, apart):

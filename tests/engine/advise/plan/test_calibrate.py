@@ -237,6 +237,7 @@ def test_a_device_is_named_by_what_it_is():
     assert device_key(planned(cpu_machine())) == "CPU: made up, 8 cores"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("held", "beside"), [(1.1, 760 * MIB), (1.0, 300 * MIB)])
 def test_the_mix_is_chosen_for_what_a_run_will_really_take(held, beside):
     """Runs that take more than predicted keep less; a smaller context leaves more to keep."""

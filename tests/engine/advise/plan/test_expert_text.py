@@ -67,6 +67,7 @@ def test_the_whole_adapter_is_that_of_the_experts_and_that_of_attention():
 
 # Two adapters that were refused without a number before: what else is adapted at rank 256 leaves no room for experts,
 # and layers in system memory make room for more than the first plan lets one think.
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("gib", "ram_gib", "adapter", "key"),
     [
@@ -89,6 +90,7 @@ def test_a_plan_that_is_too_large_by_its_adapter_names_the_largest_rank_that_fit
     assert fits == [True, False]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("gib", [6, 12, 16])
 def test_a_plan_that_no_rank_makes_fit_says_what_its_adapter_takes(gib):
     """In system memory there is no room for layers either."""
@@ -117,6 +119,7 @@ def lacks_no_memory(plan):
     return not any("memory and" in problem for problem in plan.problems)
 
 
+@pytest.mark.full
 def test_what_is_trained_is_not_told_as_base_weights():
     """Copies of rank 256 on all experts are 19 GiB, and the frozen weights would find room in system memory."""
     here = machine(("NVIDIA GeForce RTX 4090", 8, (8, 9)), ram_gib=64)

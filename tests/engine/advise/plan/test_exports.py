@@ -5,7 +5,7 @@ import json
 import pytest
 
 from burnish_engine.advise.facts.catalog import catalog
-from burnish_engine.advise.plan.exports import exports_of, finished_refusal, planned_exports
+from burnish_engine.advise.plan.exports import export_notes, exports_of, finished_refusal, planned_exports
 from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.contract.facts.exports import GGUF_KINDS, export_text, next_export
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -35,6 +35,24 @@ def test_a_known_family_goes_everywhere():
     assert works(QWEN3) == {"gguf", "ollama", "lmstudio", "safetensors", "adapter", "lora-gguf"}
     assert works(QWEN3, method="full") == {"gguf", "ollama", "lmstudio", "safetensors"}
     assert works(NORMALIZED) == works(QWEN3)
+
+
+@pytest.mark.parametrize(
+    ("original", "truncate", "longest", "refused"),
+    [(64, False, 1024, True), (512, False, 1024, True), (64, True, 1024, False), (64, False, 32, False),
+     (4096, False, 1024, False)],
+)  # fmt: skip
+def test_the_plan_says_what_the_proof_will_refuse(original, truncate, longest, refused):
+    """llama.cpp rounds the bounds of gpt-oss' rope: nothing over the published 4,096 tokens, all over a few."""
+    rope = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": original, "truncate": truncate}
+    config = {
+        **QWEN3, "model_type": "gpt_oss", "num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 64,
+        "head_dim": 64, "rope_theta": 150_000, "rope_scaling": rope, "max_position_embeddings": 131_072,
+    }  # fmt: skip
+    spec = decoder_spec(config)
+    notes = export_notes(planned_exports(config, spec, AdapterSection()), spec, longest)
+    assert len(notes) == refused
+    assert all("will be refused" in note and f"{original:,} tokens" in note for note in notes)
 
 
 def test_gpt_oss_goes_everywhere_from_its_own_four_bits():

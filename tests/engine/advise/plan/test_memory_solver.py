@@ -69,6 +69,7 @@ def all_plans(planned, *, tiles, heads, tables):
     return (np.concatenate(figures) for figures in zip(*found, strict=True))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("gpu", [H100, RTX_4060], ids=["H100", "4060"])
 @pytest.mark.parametrize(("name", "host_gib"), [("qwen3-4b", 8), ("qwen3-4b", 0.3), ("llama-3.1-8b", 8)])
 def test_the_plan_is_near_the_best_of_all_of_a_small_model(gpu, name, host_gib):
@@ -84,6 +85,7 @@ def test_the_plan_is_near_the_best_of_all_of_a_small_model(gpu, name, host_gib):
         assert time_of(planned, plan) <= 1.03 * best
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "tokens", "host_gib", "nf4"), [
     ("qwen3-4b", 16384, 64, True), ("llama-3.1-8b", 8192, 12, True), ("qwen3-0.6b", 4096, 0, False),
     ("gemma-3-1b", 4096, 4, False), ("qwen3-14b", 2048, 24, True),
@@ -112,6 +114,7 @@ def test_with_plenty_nothing_is_computed_again_or_moved():
     assert set(llama.layers) == {"products"}
 
 
+@pytest.mark.full
 def test_a_link_that_keeps_up_is_used_and_a_slow_one_is_not():
     budget, host = 26 * GIB, 64 * GIB
     fast = solve_memory_plan(run(tokens=16384), budget_bytes=budget, host_budget_bytes=host)
@@ -124,6 +127,7 @@ def test_a_link_that_keeps_up_is_used_and_a_slow_one_is_not():
     assert time_of(run(tokens=16384), fast) < 0.98 * time_of(run(tokens=16384), without)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("name", "card_gib", "optimizer"), [
     ("llama-3.1-8b", 2.75, "adamw"), ("qwen3-32b", 8, "adamw8bit"), ("llama-3.1-70b", 12, "adamw8bit"),
 ])  # fmt: skip
@@ -141,6 +145,7 @@ def test_weights_in_host_memory_make_large_models_fit_on_small_cards(name, card_
     assert solve_memory_plan(planned, budget_bytes=budget) is None
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "card_gib", "quick"), [("qwen3-14b", 8, False), ("qwen3-32b", 6, True)])
 def test_no_more_layers_stream_than_have_to(name, card_gib, quick):
     """One fewer would not fit, or take longer; a quick search tries few counts and leaves none of them too many."""
@@ -152,6 +157,7 @@ def test_no_more_layers_stream_than_have_to(name, card_gib, quick):
     assert peak_bytes(planned, fewer) > card_gib * GIB or time_of(planned, fewer) > time_of(planned, plan)
 
 
+@pytest.mark.full
 def test_no_layer_streams_where_the_card_has_room_or_the_link_is_slow():
     planned = run("qwen3-14b", 2048)
     roomy = solve_memory_plan(planned, budget_bytes=70 * GIB, host_budget_bytes=48 * GIB)
@@ -161,6 +167,7 @@ def test_no_layer_streams_where_the_card_has_room_or_the_link_is_slow():
     assert not solve_memory_plan(planned, budget_bytes=16 * GIB, host_budget_bytes=48 * GIB).weights
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("weights", ["card", "host", "card:10,host:20,card"])
 def test_pinned_places_of_weights_stay(weights):
     planned = run("qwen3-14b", 2048, memory={"weights": weights})
@@ -170,6 +177,7 @@ def test_pinned_places_of_weights_stay(weights):
     assert len(smallest_memory_plan(planned).layers_on_host) == parse_weight_places(weights, 40).count("host")
 
 
+@pytest.mark.full
 def test_gpus_share_layers_where_they_read_each_other_faster_than_the_host():
     """QLoRA of a 70B on two cards joined by NVLink, and without peer-to-peer."""
     budget, host = 40 * GIB, 16 * GIB
@@ -196,6 +204,7 @@ def test_no_layer_is_shared_where_the_card_has_room_or_nobody_is_there_to_share_
     assert len(solve_memory_plan(pinned, budget_bytes=70 * GIB).layers_on_ranks) == 30
 
 
+@pytest.mark.full
 def test_layers_that_no_share_of_is_small_enough_come_from_the_host():
     """A card that holds less than its half of them."""
     planned = run("llama-3.1-70b", 2048, ranks=2, peer_gb_s=300.0)
@@ -203,6 +212,7 @@ def test_layers_that_no_share_of_is_small_enough_come_from_the_host():
     assert plan.layers_on_host
 
 
+@pytest.mark.full
 def test_pinned_levels_leave_the_weights_to_choose():
     planned = run("qwen3-14b", 2048, memory={"layers": "attention"})
     plan = solve_memory_plan(planned, budget_bytes=5 * GIB, host_budget_bytes=48 * GIB)
@@ -211,6 +221,7 @@ def test_pinned_levels_leave_the_weights_to_choose():
     assert not solve_memory_plan(planned, budget_bytes=70 * GIB, host_budget_bytes=48 * GIB).weights
 
 
+@pytest.mark.full
 def test_unsloths_memory_is_enough_for_a_4b():
     """Its offloaded peak is 4.94 GiB allocated with 16,384 tokens of Qwen3-4B in NF4."""
     planned = run(tokens=16384)
@@ -260,6 +271,7 @@ def test_a_processor_moves_nothing_and_recomputes_only_if_it_must():
     assert solve_memory_plan(planned, budget_bytes=0.95 * least) is None
 
 
+@pytest.mark.full
 def test_below_the_least_there_is_no_plan_and_the_least_is_told():
     planned = run("llama-3.1-8b", 4096)
     for host in (0, 3 * GIB, 64 * GIB):
@@ -272,11 +284,13 @@ def test_below_the_least_there_is_no_plan_and_the_least_is_told():
     assert much < some < without
 
 
+@pytest.mark.full
 def test_the_same_question_has_the_same_answer():
     answers = [solve_memory_plan(run(), budget_bytes=9 * GIB, host_budget_bytes=8 * GIB) for _ in range(3)]
     assert answers[0] == answers[1] == answers[2]
 
 
+@pytest.mark.full
 def test_few_plans_of_eighty_layers_are_walked_through(monkeypatch):
     spec = shape("llama-3.1-8b")
     deep = FastRun(

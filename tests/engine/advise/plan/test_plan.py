@@ -49,6 +49,7 @@ def test_the_parts_sum_up_to_the_peak():
     assert not plan.problems
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_an_estimate_of_the_divergence_takes_its_time(engine):
     def speed(**preference):
@@ -60,6 +61,7 @@ def test_an_estimate_of_the_divergence_takes_its_time(engine):
     assert 0.6 * usual < speed(objective="kto") < 0.8 * usual
 
 
+@pytest.mark.full
 def test_what_is_free_decides_not_what_is_built_in():
     recipe = Recipe()
     roomy = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, free=23 * GIB))
@@ -69,6 +71,7 @@ def test_what_is_free_decides_not_what_is_built_in():
     assert "1.0 GiB is free" in crowded.problems[0]
 
 
+@pytest.mark.full
 def test_an_8b_in_16_bits_is_refused_on_8_gb_with_the_cause_and_a_way_out():
     """Where system memory has no room for its weights either."""
     plan = plan_run(Recipe(), LLAMA_8B, gpu_machine("NVIDIA GeForce RTX 4060", 8 * GIB, ram=12 * GIB))
@@ -81,6 +84,7 @@ def test_an_8b_in_16_bits_is_refused_on_8_gb_with_the_cause_and_a_way_out():
     assert caught.value.exit_code is ExitCode.DOES_NOT_FIT
 
 
+@pytest.mark.full
 def test_a_pass_that_is_too_large_is_told_apart_from_a_model_that_is():
     recipe = Recipe(train=TrainSection(micro_batch_tokens=300_000))
     plan = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4060", 8 * GIB))
@@ -89,6 +93,7 @@ def test_a_pass_that_is_too_large_is_told_apart_from_a_model_that_is():
     assert "recompute" not in plan.problems[0]
 
 
+@pytest.mark.full
 def test_the_advice_of_a_refusal_works():
     machine = gpu_machine("NVIDIA GeForce RTX 4060", 8 * GIB)
     recipe = Recipe(train=TrainSection(micro_batch_tokens=16384), memory=MemorySection(layers="products"))
@@ -110,6 +115,7 @@ def test_the_plain_engine_is_advised_to_recompute():
     assert refused.memory_plan is None
 
 
+@pytest.mark.full
 def test_a_plan_uses_what_is_free_and_says_how():
     recipe = Recipe(train=TrainSection(micro_batch_tokens=16384))
     large, small = (
@@ -129,6 +135,7 @@ def test_a_plan_uses_what_is_free_and_says_how():
     assert small.locked_bytes > large.locked_bytes
 
 
+@pytest.mark.full
 def test_a_budget_of_the_recipe_is_kept():
     machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
 
@@ -162,6 +169,7 @@ def test_a_budget_is_kept_where_every_weight_is_trained_too():
     assert "train.recompute" not in planned(3, recompute=True).problems[0]
 
 
+@pytest.mark.full
 def test_4_bits_are_advised_only_where_they_help():
     passes = {"data": DataSection(max_length=512), "train": TrainSection(micro_batch_tokens=512, recompute=True)}
     whole, packed = (Recipe(model=ModelSection(quantize=kind), **passes) for kind in ("none", "nf4"))
@@ -176,6 +184,7 @@ def test_4_bits_are_advised_only_where_they_help():
     assert "nf4" not in plan_run(plain, LLAMA_8B, card).problems[0]
 
 
+@pytest.mark.full
 def test_weights_in_system_memory_make_large_models_fit_and_what_lacks_of_it_is_told():
     nf4 = Recipe(model=ModelSection(quantize="nf4"))
     card = gpu_machine("NVIDIA GeForce RTX 3050", 4 * GIB)
@@ -235,6 +244,7 @@ def test_the_engine_decides_what_a_run_takes():
     assert dora.notes == fast.notes
 
 
+@pytest.mark.full
 def test_recompute_and_4_bits_cost_speed():
     card = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
     base = {"micro_batch_tokens": 4096}
@@ -258,6 +268,7 @@ def test_4_bits_on_a_processor_are_allowed_and_called_slow():
     assert any("slow" in note for note in packed.notes)
 
 
+@pytest.mark.full
 def test_a_checkpoint_stored_in_4_bits_is_planned_so():
     stored = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
     config = {**QWEN3_CONFIG, "quantization_config": stored}
@@ -276,6 +287,7 @@ def test_steps_and_tokens_follow_from_the_dataset():
     assert plan.seconds == pytest.approx(plan.tokens / plan.tokens_per_s)
 
 
+@pytest.mark.full
 def test_a_pass_is_never_larger_than_the_dataset():
     machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
     found = dataset(rows=20, tokens=3_000, budget=100_000, fill=0.03)
@@ -304,6 +316,7 @@ def test_facts_found_with_another_budget_are_scaled():
     assert large.memory_bytes > small.memory_bytes * 1.3
 
 
+@pytest.mark.full
 def test_rows_are_packed_again_for_another_budget():
     machine = gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB)
     known = dataset(rows=1_000, tokens=1_100_000, budget=16_384, fill=0.97)
@@ -334,6 +347,7 @@ def test_without_a_dataset_time_stays_unknown():
     assert any("not looked at" in note for note in plan.notes)
 
 
+@pytest.mark.full
 def test_a_slower_card_is_predicted_slower():
     recipe = Recipe(train=TrainSection(micro_batch_tokens=4096))
     fast = plan_run(recipe, LLAMA_8B, gpu_machine("NVIDIA H100 80GB HBM3", 80 * GIB))

@@ -50,6 +50,7 @@ def test_a_gpu_that_only_torch_sees_is_taken_for_a_slow_one():
         assert device_key(run) == "unknown GPU"
 
 
+@pytest.mark.full
 def test_host_memory_is_used_as_far_as_there_is_any():
     recipe = Recipe(train=TrainSection(micro_batch_tokens=16384))
     card = {"vram": 8 * GIB, "free": 7 * GIB}
@@ -62,6 +63,7 @@ def test_host_memory_is_used_as_far_as_there_is_any():
     assert shared.locked_bytes == 0
 
 
+@pytest.mark.full
 def test_a_narrow_fit_is_better_than_none():
     recipe = Recipe(train=TrainSection(micro_batch_tokens=16384))
     least = plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB, free=GIB))

@@ -66,6 +66,7 @@ def planned(made, machine=None, *, held_out=100):
     return plan_run(made, QWEN3_06B, machine or gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB), dataset=facts)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("machine", [None, cpu_machine()], ids=["gpu", "cpu"])
 def test_a_recipe_with_many_evaluations_takes_so_much_longer(machine):
     few, many = (planned(recipe(every=every), machine) for every in (0, 10))
@@ -75,6 +76,7 @@ def test_a_recipe_with_many_evaluations_takes_so_much_longer(machine):
     assert many.total_seconds - few.total_seconds == pytest.approx((more.count - one.count) * one.seconds / one.count)
 
 
+@pytest.mark.full
 def test_prompts_count_and_a_run_without_held_out_rows_or_guard_has_no_such_parts():
     asked, silent = planned(recipe(prompts=["Why?"])), planned(recipe())
     assert asked.total_seconds > silent.total_seconds
@@ -92,6 +94,7 @@ def test_a_recipe_without_general_text_is_predicted_shorter(machine):
     assert 0 < part.seconds / part.count < measured.seconds  # far fewer tokens than the run has
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("machine", [None, cpu_machine()], ids=["gpu", "cpu"])
 def test_a_score_of_the_task_takes_longer_with_more_rows_and_longer_replies(machine):
     def task_s(**task):
@@ -104,6 +107,7 @@ def test_a_score_of_the_task_takes_longer_with_more_rows_and_longer_replies(mach
     assert not [part for part in planned(recipe(), machine).times if part.name == "task"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("machine", [None, cpu_machine()], ids=["gpu", "cpu"])
 def test_what_preferences_are_compared_with_is_read_once_before_the_first_step(machine):
     times = {}

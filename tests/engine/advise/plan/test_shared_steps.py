@@ -41,6 +41,7 @@ def planned(made, on=None):
     return plan_run(made, SPEC, on or machine(nvlink=56.25))
 
 
+@pytest.mark.full
 def test_two_gpus_take_half_the_passes_and_one_exchange_for_a_step():
     alone, plan = planned(recipe(0)), planned(recipe())
     shared = plan.shared
@@ -57,6 +58,7 @@ def test_two_gpus_take_half_the_passes_and_one_exchange_for_a_step():
     assert alone.shared is None
 
 
+@pytest.mark.full
 def test_passes_that_cannot_be_dealt_evenly_leave_gpus_waiting():
     assert planned(recipe(2, 3)).shared.times == pytest.approx(1.5, rel=0.01)
     plan = planned(recipe(4, 2), machine(4, nvlink=56.25))
@@ -64,6 +66,7 @@ def test_passes_that_cannot_be_dealt_evenly_leave_gpus_waiting():
     assert any("train.accumulation" in note for note in plan.notes)
 
 
+@pytest.mark.full
 def test_slow_links_round_gradients_as_the_run_would():
     big = AdapterSection(rank=256)
     assert not planned(recipe(accumulation=2), machine()).shared.rounded
@@ -78,6 +81,7 @@ def test_sums_in_order_send_the_gradient_of_every_pass_of_others():
     assert plan.shared.exchange_bytes == 2 * 4 * plan.trainable_parameters
 
 
+@pytest.mark.full
 def test_the_gpu_with_the_least_room_decides():
     on = machine()
     crowded = on.gpus[1].model_copy(update={"vram_free_bytes": 9 * GIB})
@@ -86,6 +90,7 @@ def test_the_gpu_with_the_least_room_decides():
     assert planned(recipe(0), on).memory_free_bytes > 20 * GIB
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("change", "word"),
     [
@@ -126,6 +131,7 @@ def test_the_faster_of_two_models_takes_more_passes_and_the_weights_are_exchange
     assert "whole model" in planned(whole, mixed()).problems[0]
 
 
+@pytest.mark.full
 def test_an_exchange_that_was_measured_is_expected_again():
     gradient = 4 * planned(recipe()).trainable_parameters
     kept = machine(nvlink=56.25).model_copy(update={"exchanges": [ExchangeFacts(gpus=[0, 1], bytes=gradient, ms=9.0)]})
@@ -174,6 +180,7 @@ def test_gpus_that_each_hold_a_whole_model_are_told_what_they_would_do_alone(acc
     assert words in "".join(told)
 
 
+@pytest.mark.full
 def test_processes_of_a_cpu_share_its_cores_and_memory():
     on = cpu_machine(ram=256 * GIB)
     alone, plan = (plan_run(recipe(gpus), SPEC, on) for gpus in (0, 2))
@@ -181,6 +188,7 @@ def test_processes_of_a_cpu_share_its_cores_and_memory():
     assert (plan.shared.exchange_ms, plan.memory_free_bytes) == (None, on.ram_free_bytes // 2)
 
 
+@pytest.mark.full
 def test_gpus_share_evaluations_and_only_the_first_answers_prompts():
     dataset = DatasetFacts(
         files=["x"],
@@ -216,6 +224,7 @@ def on_four_h100(gpus, **memory):
     return plan_run(made.model_copy(update=changes), SPEC, four_h100())
 
 
+@pytest.mark.full
 def test_cards_that_offload_at_once_are_not_promised_the_speed_of_one_each():
     """Measured 3.40 and 3.51 times on four, 2.01 on two."""
     layers = "offloaded+narrow:32,products"
@@ -228,6 +237,7 @@ def test_cards_that_offload_at_once_are_not_promised_the_speed_of_one_each():
     assert resident.tokens_per_s > four.tokens_per_s
 
 
+@pytest.mark.full
 def test_plans_for_four_cards_offload_less_where_memory_allows():
     one, four = (on_four_h100(gpus, budget_gib=35) for gpus in (1, 4))
     counts = [plan.memory_plan.layers.count("offloaded") for plan in (one, four)]

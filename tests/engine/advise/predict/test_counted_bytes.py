@@ -111,6 +111,7 @@ def kept_decoder(name, section, dtype):
     return build(spec_of(name), ADAPTERS[section], dtype).decoder
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "level", "section", "dtype", "tile"), kept_cases())
 def test_what_a_pass_keeps_is_counted_to_the_byte(name, level, section, dtype, tile):
     decoder = kept_decoder(name, section, dtype)
@@ -136,6 +137,7 @@ def test_what_a_pass_keeps_is_counted_to_the_byte(name, level, section, dtype, t
         assert list(offloaded_bytes(one, level)) == left
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("section", ADAPTERS.values(), ids=ADAPTERS)
 def test_frozen_weights_are_counted_to_the_byte(name, section):
@@ -148,6 +150,7 @@ def test_frozen_weights_are_counted_to_the_byte(name, section):
     assert found.stored == outside(loaded) + loaded.compute_buffer.nbytes + found.experts
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FAMILIES)
 def test_nf4_weights_are_counted_to_the_byte(name):
     spec, section = spec_of(name), ADAPTERS["all"]
@@ -179,6 +182,7 @@ CODED = [
 ]
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize(("name", "way"), CODED)
 def test_fp8_weights_are_counted_to_the_byte(name, way):
     """Codes with their scales, and the memory that they are unpacked or transposed into."""
@@ -203,6 +207,7 @@ def test_fp8_weights_are_counted_to_the_byte(name, way):
     assert predicted.stored == pytest.approx(real, rel=1e-3 if nf4 else 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", DENSE)
 @pytest.mark.parametrize("nf4", [False, True])
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -222,6 +227,7 @@ def test_shared_weights_are_counted_to_the_byte(name, nf4, ranks):
     assert more == pytest.approx(ring.shares.bytes * (1 + POOL_SHARE), rel=1e-6)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("name", "way"), CODED)
 def test_fp8_weights_in_host_memory_are_counted_to_the_byte(name, way):
     (nf4, eight_bits), spec, section = EIGHT_BITS[way], spec_of(name), ADAPTERS["all"]
@@ -244,6 +250,7 @@ def test_experts_are_unpacked_where_they_have_many_rows(name, tokens):
     assert frozen_weights(spec, section, "bf16", nf4=True).scratch == found[1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("nf4", [False, True])
 def test_weights_in_host_memory_are_counted_to_the_byte(name, nf4):

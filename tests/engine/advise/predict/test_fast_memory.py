@@ -139,6 +139,7 @@ def test_looking_at_held_out_rows_takes_less_than_a_pass(name, level, tile):
         assert evaluated_bytes(layer, 4096, tile) < peaks.pass_peak[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "rows", "tile"), [("qwen3-4b", 16384, 0), ("gemma-3-1b", 4096, 2048), ("lfm2.5-1.2b", 16384, 0)]
 )

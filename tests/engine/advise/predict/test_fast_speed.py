@@ -4,7 +4,9 @@ import pytest
 
 from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.workload import MicroBatchSize
-from burnish_engine.advise.predict.fast_speed import attention_operations, fast_seconds, link_gb_s
+from burnish_engine.advise.predict.fast_speed import attention_operations, fast_seconds
+from burnish_engine.advise.predict.products_share import products_share
+from burnish_engine.advise.predict.transfers import link_gb_s
 from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
 from burnish_engine.contract.recipe.eight_bit_use import EightBitUse
@@ -52,6 +54,24 @@ def test_what_was_measured_is_predicted(name, tokens, nf4, layers, measured):
 )
 def test_what_was_measured_with_products_in_8_bits_is_predicted(name, nf4, eight_bits, layers, measured):
     assert 1000 * seconds(name, 16384, layers, nf4=nf4, eight_bits=eight_bits) == pytest.approx(measured, rel=0.03)
+
+
+def test_products_in_int8_gain_next_to_nothing_on_a_model_of_narrow_layers():
+    """Their sums are short, and rotating the operands is not hidden: measured from outside was 1 % on a 0.5B."""
+    gains = {}
+    for name in ("qwen2.5-0.5b", "qwen3-1.7b"):
+        plain, eight = (seconds(name, 16384, "products", eight_bits=EightBitUse(one, one)) for one in ("", "int8"))
+        gains[name] = 1 - eight / plain
+    assert 0 < gains["qwen2.5-0.5b"] < 0.03 < 0.1 < gains["qwen3-1.7b"]
+
+
+def test_products_are_a_larger_share_of_a_step_the_wider_a_model_is():
+    one, shares = MicroBatchSize(4096, 4096, bucket=4096, longest=512, span=256.0), []
+    for name, nf4 in (("qwen2.5-0.5b", False), ("llama-3.2-1b", False), ("qwen3-4b", True)):
+        run = FastRun(Recipe(), shape(name), one, cuda=True, precision="bf16", nf4=nf4, gpu=H100)
+        shares.append(products_share(run))
+    assert shares == sorted(shares)
+    assert 0.2 < shares[0] < shares[-1] < 0.9
 
 
 @pytest.mark.parametrize(

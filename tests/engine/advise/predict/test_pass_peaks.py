@@ -36,6 +36,7 @@ def both_peaks(monkeypatch, name, section, layers, *, rows=4096, learned=256, he
     return sum(size for part, size in found.items() if part not in NO_TENSORS), real
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("name", "way", "level", "tile"), [
     ("llama-3.2-1b", "FP8", "products", 0), ("llama-3.2-1b", "FP8", "attention", 1024),
     ("llama-3.2-1b", "NF4", "narrow", 1024), ("llama-3.2-1b", "FP8 stored", "products", 0),
@@ -55,6 +56,7 @@ def test_the_peak_of_a_pass_in_8_bits(monkeypatch, name, way, level, tile):
     assert predicted == pytest.approx(real, rel=0.002)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("name", "rows", "way", "level", "tile"), [
     ("olmoe-1b-7b", 4096, "FP8", "input", 0), ("olmoe-1b-7b", 1024, "NF4", "products", 0),
     pytest.param("qwen3-30b-a3b", 4096, "NF4", "products", 0, marks=pytest.mark.long),
@@ -94,6 +96,7 @@ def peak_cases():
         yield pytest.param(*one, layers, 1024 * ((row + column // 2) % 2), marks=marks)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "rank", "learned", "layers", "tile"), peak_cases())
 def test_the_peak_of_a_pass_at_real_sizes(monkeypatch, name, rank, learned, layers, tile):
     section, levels = (
@@ -104,6 +107,7 @@ def test_the_peak_of_a_pass_at_real_sizes(monkeypatch, name, rank, learned, laye
     assert predicted == pytest.approx(real, rel=0.002)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("level", ["rotated", "products", "narrow", "attention", "input"])
 @pytest.mark.parametrize(("name", "rows", "tile"), [
     ("olmoe-1b-7b", 4096, 0), ("lfm2-8b-a1b", 4096, 1024), ("qwen3-30b-a3b", 2048, 0),
@@ -114,6 +118,7 @@ def test_the_peak_of_a_pass_through_experts_at_real_sizes(monkeypatch, name, row
     assert predicted == pytest.approx(real, rel=0.002)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "rows", "level"), [
     ("olmoe-1b-7b", 4096, "products"), ("olmoe-1b-7b", 1024, "attention"),
     pytest.param("qwen3-30b-a3b", 16384, "attention", marks=pytest.mark.long),
@@ -127,6 +132,7 @@ def test_the_peak_of_a_pass_through_experts_in_nf4(monkeypatch, name, rows, leve
     assert predicted == pytest.approx(real, rel=0.003)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "targets", "layers"), [
     ("qwen3-0.6b", ["all-linear"], "offloaded"), ("qwen3-4b", ["all-linear"], "offloaded"),
     *(("llama-3.2-1b", ["o_proj", "down_proj"], level) for level in ("attention", "host", "input")),
@@ -161,6 +167,7 @@ def random_plans():
         yield pytest.param("lfm2.5-1.2b", 16, rows, 1024, tile, levels)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "rank", "rows", "chunk", "tile", "levels"), random_plans())
 def test_what_the_allocator_holds_is_predicted(monkeypatch, name, rank, rows, chunk, tile, levels):
     """Its rounding and the holes between tensors included; never more than 3 % above the prediction."""

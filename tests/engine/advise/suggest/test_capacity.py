@@ -71,6 +71,7 @@ def by(answer):
     return {(each.name, each.method): each for each in answer.models}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["laptop_4060", "h100", pytest.param("rtx_4090", marks=pytest.mark.long)])
 def test_what_is_said_to_fit_fits_and_a_tenth_more_does_not(name):
     on, seen = MACHINES[name], 0
@@ -92,12 +93,14 @@ def test_what_is_said_to_fit_fits_and_a_tenth_more_does_not(name):
     assert seen > 1  # on a large card most end at the model's own context
 
 
+@pytest.mark.full
 def test_the_model_s_context_is_a_limit_of_its_own():
     longest = by(find_capacity(H100, catalog(), only=one("Qwen/Qwen3-0.6B")))["Qwen/Qwen3-0.6B", "lora"].longest
     assert (longest.tokens, longest.limited_by) == (40_960, "context")
     assert longest.memory_bytes < 0.9 * H100.gpus[0].vram_free_bytes
 
 
+@pytest.mark.full
 def test_more_memory_reaches_further_and_to_larger_models():
     before, largest = {}, {"lora": 0, "qlora": 0}
     models = few(
@@ -114,6 +117,7 @@ def test_more_memory_reaches_further_and_to_larger_models():
         before, largest = now, found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", ["lora", "qlora"])
 def test_nothing_clearly_larger_than_the_largest_trains(method):
     answer = whole("laptop_4060")
@@ -146,6 +150,7 @@ def test_one_of_each_usual_size_is_answered_for_smallest_first():
     assert [each.method for each in answer.models[:2]] == ["lora", "qlora"]
 
 
+@pytest.mark.full
 def test_what_does_not_fit_says_why():
     answer = by(find_capacity(LAPTOP, catalog(), only=one("Qwen/Qwen3-32B")))
     reached = answer["Qwen/Qwen3-32B", "qlora"]
@@ -161,6 +166,7 @@ def test_a_card_that_the_fast_engine_does_not_know_has_no_qlora():
     assert all("older" in each.problem for each in answer.models if each.method == "qlora")
 
 
+@pytest.mark.full
 def test_a_processor_trains_in_system_memory():
     answer = find_capacity(CPU_24, few("Qwen/Qwen3-0.6B", "Qwen/Qwen3-8B"))
     assert answer.device == "CPU"
@@ -170,6 +176,7 @@ def test_a_processor_trains_in_system_memory():
     assert any("processor" in note for note in answer.notes)
 
 
+@pytest.mark.full
 def test_a_card_of_another_size_is_as_fast_as_this_one():
     here = by(find_capacity(H100, catalog(), only=one("Qwen/Qwen3-0.6B")))["Qwen/Qwen3-0.6B", "lora"]
     small = find_capacity(H100, catalog(), only=one("Qwen/Qwen3-0.6B"), gpu_gib=12)
@@ -195,6 +202,7 @@ def test_no_card_has_that_memory(gib):
         with_card(H100, gib)
 
 
+@pytest.mark.full
 def test_a_full_disk_is_a_note_not_a_limit():
     full, models = H100.model_copy(update={"disk_free_bytes": 5 * GIB}), few("Qwen/Qwen3-0.6B", "Qwen/Qwen3-32B")
     roomy, answer = find_capacity(H100, models), find_capacity(full, models)
@@ -248,6 +256,7 @@ def test_a_guess_changes_nothing_but_the_number_of_looks(guess):
     assert len(looks) == 2 if guess == 77 else len(looks) > 2
 
 
+@pytest.mark.full
 def test_system_memory_is_a_limit_of_its_own():
     """What layers keep may be moved there; with more of it, rows are longer, until the card is the limit."""
     name = "Qwen/Qwen3-1.7B"
@@ -264,6 +273,7 @@ def test_system_memory_is_a_limit_of_its_own():
     assert any("system memory, which takes time" in note for note in moved.notes)
 
 
+@pytest.mark.full
 def test_weights_in_system_memory_are_told_where_there_are_some():
     def told(gib, name):
         answer = find_capacity(H100, catalog(), only=one(name), gpu_gib=gib)
@@ -280,6 +290,7 @@ def test_without_system_memory_to_load_into_nothing_fits():
     assert "system memory" in reached.problem
 
 
+@pytest.mark.full
 def test_how_far_off_predictions_were_is_told(monkeypatch):
     reached = find_capacity(H100, catalog(), only=one("Qwen/Qwen3-0.6B")).models[0]
     device = plan(reached, H100, ROW_TOKENS, ROW_TOKENS).basis.device
@@ -304,6 +315,7 @@ def test_how_far_off_predictions_were_is_told(monkeypatch):
     assert find_capacity(H100, catalog(), only=one("Qwen/Qwen3-0.6B")).notes == []
 
 
+@pytest.mark.full
 def test_progress_names_every_model_once():
     told = []
     models = few("Qwen/Qwen3-0.6B", "Qwen/Qwen3-8B")

@@ -45,6 +45,7 @@ def test_the_catalog_has_every_family():
     assert set(MIXTURES) == {"qwen3_moe", "gpt_oss", "olmoe", "mixtral", "lfm2_moe"}
 
 
+@pytest.mark.quick_cases(1)
 @each
 def test_a_suggestion_gives_the_experts_rank_its_reason(family, gib):
     found, spec = suggestion(family, gib), MIXTURES[family].spec
@@ -74,6 +75,7 @@ def test_a_plan_counts_experts_and_their_adapters(family, gib):
     assert f"{spec.experts_per_token} experts" in note
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", MIXTURES)
 def test_a_rank_that_is_too_large_for_the_card_is_refused_with_one_that_fits(family):
     """Adapters of sixteen times the suggested rank take more than the card, Mixtral's copies in 16 bits alone."""
@@ -90,6 +92,7 @@ def test_a_rank_that_is_too_large_for_the_card_is_refused_with_one_that_fits(fam
     assert planned(int(words[0])).fits
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", MIXTURES)
 @pytest.mark.parametrize("target", [LAPTOP, DESKTOP], ids=["laptop", "desktop"])
 def test_a_verdict_goes_by_the_file_that_the_target_would_run(family, target):

@@ -76,6 +76,7 @@ FIRST = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("machine", "target", "least", "most"), FIRST)
 def test_the_first_is_of_the_size_an_expert_takes(machine, target, least, most):
     one = first(machine, target)
@@ -86,6 +87,7 @@ def test_the_first_is_of_the_size_an_expert_takes(machine, target, least, most):
     assert not one.model.gated
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("machine", "target"), [("laptop_4060", "laptop"), ("cpu_16", "laptop"), ("h100", "phone"), ("no_gpu", "phone")]
 )
@@ -100,6 +102,7 @@ def test_a_single_model_is_the_first_whatever_its_verdict():
         ranking.judge_best(CPU_16, [], PHONE)
 
 
+@pytest.mark.full
 def test_4_bits_are_for_models_that_do_not_fit_in_16():
     small = by_name(rank("laptop_4060"))
     assert small["Qwen/Qwen3-4B"].method == "qlora"
@@ -122,6 +125,7 @@ def test_4_bits_have_to_be_worth_it():
             assert merit[name] > 1.25 * merit["Qwen/Qwen3-1.7B"]
 
 
+@pytest.mark.full
 def test_processors_and_old_cards_are_never_told_4_bits():
     for machine in ("cpu_16", "rtx_2080"):
         assert {one.method for one in rank(machine)} == {"lora"}
@@ -147,12 +151,14 @@ def test_verdicts_name_what_is_in_the_way():
     assert "GiB" in phone["Qwen/Qwen3-8B"].reason
 
 
+@pytest.mark.full
 def test_a_mixture_is_worth_what_a_dense_model_between_its_two_sizes_is():
     names = [f"Qwen/Qwen3-{size}" for size in ("14B", "30B-A3B", "8B")]
     models = [find_model(name).model_copy(update={"exports": True}) for name in reversed(names)]
     assert [one.model.name for one in ranking.rank(H100, models, DESKTOP)] == names
 
 
+@pytest.mark.full
 def test_what_cannot_leave_as_a_gguf_comes_after_what_can():
     models = [
         model.model_copy(update={"exports": model.exports and number % 3 > 0}) for number, model in enumerate(catalog())
@@ -172,6 +178,7 @@ def test_order_is_good_then_tight_then_small_then_impossible():
         assert places == sorted(places)
 
 
+@pytest.mark.full
 def test_a_processor_trains_small_models_and_says_how_long_others_take():
     ranked = rank("cpu_16")
     assert all(one.model.parameters < BILLION for one in ranked if one.verdict == "good")
@@ -182,6 +189,7 @@ def test_a_processor_trains_small_models_and_says_how_long_others_take():
     assert not any(f"{ranking.USUAL_TOKENS:,}" in one.reason for one in own)
 
 
+@pytest.mark.full
 def test_more_data_makes_slow_machines_choose_smaller_models():
     few = first("cpu_16").model.parameters
     many = first("cpu_16", dataset=CHATS).model.parameters
@@ -189,6 +197,7 @@ def test_more_data_makes_slow_machines_choose_smaller_models():
     assert first("h100", dataset=CHATS).model.parameters > 7 * BILLION
 
 
+@pytest.mark.full
 def test_long_documents_call_for_a_model_that_reads_them():
     assert first("pair_4090", dataset=DOCUMENTS).model.spec.max_context >= 8192
 

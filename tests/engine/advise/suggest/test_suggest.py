@@ -82,6 +82,7 @@ EVERY_PAIR = [
 """Each machine, and each target with each dataset; the rest before a release."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("where", "target", "data"), EVERY_PAIR)
 def test_every_suggestion_is_a_valid_recipe_that_fits_with_a_reason_a_choice(where, target, data):
     suggestion = ask(MACHINES[where], TARGETS[target], DATASETS[data])
@@ -107,6 +108,7 @@ def test_every_suggestion_is_a_valid_recipe_that_fits_with_a_reason_a_choice(whe
     assert recipe.target.kind == target
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("where", ["no_gpu", "driver_not_loaded", "library_missing", "cpu_16", "cpu_24"])
 def test_without_a_gpu_the_model_is_small_and_the_reason_is_said(where):
     machine = MACHINES.get(where) or recorded(where)
@@ -118,6 +120,7 @@ def test_without_a_gpu_the_model_is_small_and_the_reason_is_said(where):
     assert recipe_of(suggestion).devices.kind == ("cpu" if machine.gpu_problem else "auto")
 
 
+@pytest.mark.full
 def test_a_model_that_becomes_no_gguf_is_given_no_type_of_one():
     suggestion = suggest(H100, catalog(), TrainingGoal(target=LAPTOP, model=of_a_newer_family()))
     assert "export.quants" not in reasons(suggestion)
@@ -125,6 +128,7 @@ def test_a_model_that_becomes_no_gguf_is_given_no_type_of_one():
     assert any("exported only as" in warning for warning in suggestion.warnings)
 
 
+@pytest.mark.full
 def test_the_tiny_dataset_gets_small_steps_several_passes_and_a_small_rank():
     suggestion = ask(H100, data=TINY)
     recipe = recipe_of(suggestion)
@@ -137,6 +141,7 @@ def test_the_tiny_dataset_gets_small_steps_several_passes_and_a_small_rank():
     assert recipe.train.warmup_share >= 0.05
 
 
+@pytest.mark.full
 def test_reasons_count_the_rows_that_the_recipe_holds_out_and_another_share_is_offered():
     usual, half = ask(H100, data=TINY), ask(H100, data=TINY, held_out=0.5)
     assert half.plan.steps < usual.plan.steps
@@ -147,6 +152,7 @@ def test_reasons_count_the_rows_that_the_recipe_holds_out_and_another_share_is_o
     assert len(held) == 1, "of the share that is suggested"
 
 
+@pytest.mark.full
 def test_where_no_row_can_be_held_out_no_reason_speaks_of_held_out_rows():
     found = reasons(ask(H100, data=dataset(1, [(64, 1)])))
     assert "too few rows" in found["data.validation_share"]
@@ -154,6 +160,7 @@ def test_where_no_row_can_be_held_out_no_reason_speaks_of_held_out_rows():
     assert "evaluation.every" not in found
 
 
+@pytest.mark.full
 def test_the_large_dataset_gets_large_steps_one_pass_and_more_rank():
     suggestion = ask(H100, data=CHATS)
     recipe = recipe_of(suggestion)
@@ -165,6 +172,7 @@ def test_the_large_dataset_gets_large_steps_one_pass_and_more_rank():
     assert 300 <= held <= 1_000
 
 
+@pytest.mark.full
 def test_alpha_keeps_the_scale_that_the_learning_rate_is_made_for():
     huge = dataset(2_000_000, [(256, 2_000_000)])
     for data in (TINY, CHATS, huge):
@@ -174,6 +182,7 @@ def test_alpha_keeps_the_scale_that_the_learning_rate_is_made_for():
     assert adapter.method == "rslora"
 
 
+@pytest.mark.full
 def test_long_documents_keep_their_length_where_memory_allows():
     small, large = ask(MACHINES["laptop_4060"], data=DOCUMENTS), ask(H200, data=DOCUMENTS)
     assert recipe_of(large).data.max_length >= 16_384
@@ -186,6 +195,7 @@ def test_long_documents_keep_their_length_where_memory_allows():
     assert any("are cut" in warning for warning in chosen.warnings)
 
 
+@pytest.mark.full
 def test_a_card_of_8_gb_trains_4b_and_more_in_4_bits_and_says_why():
     for where in (DESKTOP_4060, MACHINES["laptop_4060"]):
         suggestion = ask(where, data=CHATS)
@@ -199,6 +209,7 @@ def test_a_card_of_8_gb_trains_4b_and_more_in_4_bits_and_says_why():
         assert not plan.fits or plan.memory_plan.layers_on_host
 
 
+@pytest.mark.full
 def test_16_bits_are_kept_where_they_fit():
     for suggestion in (ask(H100), ask(DESKTOP_4060, model="Qwen/Qwen3-0.6B"), ask(CPU_16)):
         assert recipe_of(suggestion).model.quantize == "none"
@@ -211,6 +222,7 @@ def test_4_bits_are_suggested_for_a_chosen_model_that_fits_only_so():
     assert recipe_of(suggestion).model.quantize == "nf4"
 
 
+@pytest.mark.full
 def test_4_bits_are_suggested_only_where_the_fast_engine_trains():
     """The plain engine trains in 4 bits too, but no test takes a mixture of experts so from plan to export."""
     for entry in catalog():
@@ -220,6 +232,7 @@ def test_4_bits_are_suggested_only_where_the_fast_engine_trains():
     assert quick_fit(entry.name, entry.spec, DESKTOP_4060, LAPTOP, None).recipe.model.quantize == "nf4"
 
 
+@pytest.mark.full
 def test_weights_in_system_memory_are_told():
     streamed = ask(DESKTOP_4060, model="Qwen/Qwen3-32B")
     assert streamed.plan.memory_plan.layers_on_host
@@ -228,6 +241,7 @@ def test_weights_in_system_memory_are_told():
     assert not any("are copied to the GPU" in note for note in whole.plan.notes)
 
 
+@pytest.mark.full
 def test_projections_under_other_names_get_their_adapters():
     suggestion = ask(H100, model="microsoft/Phi-4-mini-instruct")
     assert recipe_of(suggestion).adapter.targets == ["auto"]
@@ -235,6 +249,7 @@ def test_projections_under_other_names_get_their_adapters():
     assert suggestion.plan.coverage.share_text == "100 %"
 
 
+@pytest.mark.full
 def test_how_the_memory_is_used_is_left_to_the_plan():
     for where in (MACHINES["laptop_4060"], MACHINES["pair_4090"], H100, CPU_16):
         suggestion = ask(where, data=CHATS)
@@ -244,6 +259,7 @@ def test_how_the_memory_is_used_is_left_to_the_plan():
         assert suggestion.plan.memory_bytes <= suggestion.plan.memory_budget_bytes
 
 
+@pytest.mark.full
 def test_the_plain_engine_recomputes_only_where_the_run_does_not_fit_without():
     suggestion = ask(RTX_2080, data=DOCUMENTS)
     recipe = recipe_of(suggestion)
@@ -262,6 +278,7 @@ def test_larger_models_learn_slower():
     assert learning_rate(4096) == pytest.approx(3e-4)
 
 
+@pytest.mark.full
 def test_precision_follows_the_device():
     assert recipe_of(ask(H100)).train.precision == "bf16"
     assert recipe_of(ask(RTX_2080)).train.precision == "fp32"
@@ -269,6 +286,7 @@ def test_precision_follows_the_device():
     assert recipe_of(ask(CPU_16.model_copy(update={"bf16_cpu": True}))).train.precision == "bf16"
 
 
+@pytest.mark.full
 def test_of_several_gpus_the_one_with_the_most_free_memory_is_used():
     suggestion = ask(recorded("unlike_3060_4090"))
     gpus = {gpu.index: gpu.name for gpu in recorded("unlike_3060_4090").gpus}
@@ -277,6 +295,7 @@ def test_of_several_gpus_the_one_with_the_most_free_memory_is_used():
     assert "devices.gpus" not in reasons(ask(H100))
 
 
+@pytest.mark.full
 def test_memory_held_by_others_makes_the_suggestion_smaller():
     gpu = H100.gpus[0]
     busy = H100.model_copy(update={"gpus": [gpu.model_copy(update={"vram_free_bytes": 2 * GIB})]})
@@ -284,6 +303,7 @@ def test_memory_held_by_others_makes_the_suggestion_smaller():
     assert find_model(ask(busy).model).parameters < free_size / 2
 
 
+@pytest.mark.full
 def test_a_model_that_has_to_be_fetched_is_said_with_its_command_and_what_can_start_now():
     text = " ".join(ask(H100).warnings)
     assert "burnish models fetch Qwen/Qwen3-8B" in text
@@ -317,6 +337,7 @@ def test_a_chosen_model_too_large_for_the_target_says_so():
     assert any("more than the" in warning and "phone" in warning for warning in suggestion.warnings)
 
 
+@pytest.mark.full
 def test_where_nothing_fits_the_suggestion_says_so():
     suggestion = ask(machine(ram_gib=2, cores=2))
     assert not suggestion.plan.fits
@@ -324,6 +345,7 @@ def test_where_nothing_fits_the_suggestion_says_so():
     assert "No model of the catalog fits" in suggestion.warnings[0]
 
 
+@pytest.mark.full
 def test_licenses_gates_and_missing_export_are_said():
     gated = " ".join(ask(H100, model="meta-llama/Llama-3.1-8B-Instruct").warnings)
     assert "gated" in gated
@@ -333,6 +355,7 @@ def test_licenses_gates_and_missing_export_are_said():
     assert "newer_model" in " ".join(newer.warnings)
 
 
+@pytest.mark.full
 def test_the_embedded_model_needs_no_download():
     suggestion = ask(CPU_24, model="embedded", data=TINY)
     assert suggestion.model == "embedded"
@@ -344,6 +367,7 @@ def test_an_unknown_model_is_refused():
         ask(H100, model="Nobody/Nothing-1B")
 
 
+@pytest.mark.full
 def test_validation_files_leave_all_rows_to_training():
     suggestion = ask(H100, data=CHATS, validation=["/d/held.jsonl"])
     assert recipe_of(suggestion).data.validation_files == ["/d/held.jsonl"]

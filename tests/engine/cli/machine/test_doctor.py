@@ -17,6 +17,7 @@ from support.machines.remote_jobs import UNWATCHED
 from support.runs.tiny_runs import of_kind, tiny_recipe
 
 
+@pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="torch for Windows has no torchrun of several processes")
 def test_the_printed_command_trains_on_two_ranks(tmp_path, capsys, monkeypatch):

@@ -30,6 +30,7 @@ def kinds(spec, count):
     return [(layer.kind, layer.feed_forward, layer.rope) for layer in spec.layers[:count]]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("entry", FAMILIES.values(), ids=lambda entry: entry.name)
 def test_a_small_model_is_read_as_its_catalog_entry(entry, tmp_path):
     source = open_model(str(small_checkpoint(entry, tmp_path / "model")))
@@ -79,6 +80,7 @@ def whole_way(entry, folder, capsys, quantize="none"):
     return codes
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "entry",
     [
@@ -102,6 +104,7 @@ IN_4_BITS = [
 ]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("entry", IN_4_BITS)
 def test_every_family_that_is_suggested_in_4_bits_goes_the_whole_way_in_them(entry, tmp_path, capsys):
     codes = whole_way(entry, tmp_path, capsys, "nf4")

@@ -78,6 +78,7 @@ def test_a_name_of_the_catalog_may_be_short(hub, tiny, capsys):
     assert fetched_model_dir("Qwen/Qwen3-0.6B").is_dir()
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.name == "nt", reason="Windows cannot send Ctrl-C to one child alone")
 def test_ctrl_c_stops_and_the_next_time_goes_on(hub, capsys):
     hub.models[NAME].pause_s = 0.05

@@ -68,6 +68,7 @@ def test_words_after_models_are_searched_for(capsys):
         assert [one.model.name for one in ranked_models(text)] == ["Qwen/Qwen2.5-Coder-7B-Instruct"]
 
 
+@pytest.mark.full
 def test_the_target_changes_the_list(capsys):
     _, phone, _ = run(capsys, "models", "--target", "phone", "--ram-gib", "6", "--json")
     _, desktop, _ = run(capsys, "models", "--target", "desktop", "--ram-gib", "64", "--json")
@@ -75,6 +76,7 @@ def test_the_target_changes_the_list(capsys):
     assert first.model.parameters < second.model.parameters / 3
 
 
+@pytest.mark.full
 def test_what_was_fetched_is_marked(capsys):
     fetched_model_dir("Qwen/Qwen3-8B").mkdir(parents=True)
     _, text, _ = run(capsys, "models", "--json")
@@ -83,6 +85,7 @@ def test_what_was_fetched_is_marked(capsys):
     assert "on this machine" in shown
 
 
+@pytest.mark.full
 def test_the_list_shows_license_gate_sizes_and_how_to_get_the_first(capsys):
     code, text, _ = run(capsys, "models", "--all")
     assert code == ExitCode.DONE
@@ -95,6 +98,7 @@ def test_the_list_shows_license_gate_sizes_and_how_to_get_the_first(capsys):
     assert len(short) < len(text) / 3
 
 
+@pytest.mark.full
 def test_the_short_list_names_the_command_that_shows_all_of_the_same(capsys):
     _, short, _ = run(capsys, "models", "instruct", "apache-2.0", "--target", "phone", "--ram-gib", "8")
     (line,) = [line for line in short.splitlines() if " more: " in line]
@@ -162,6 +166,7 @@ def test_suggest_writes_a_recipe_that_loads(capsys, tmp_path, tiny, chats):
     assert "burnish train" in text
 
 
+@pytest.mark.full
 def test_long_values_are_folded_not_cut(capsys, tmp_path):
     folder = make_llama(tmp_path / ("a-rather-long-name-" * 4) / "base")
     _, text, _ = run(capsys, "suggest", "--model", folder)
@@ -181,6 +186,7 @@ def test_a_recipe_is_never_overwritten(capsys, tmp_path):
     assert file.read_text(encoding="utf-8") == "mine"
 
 
+@pytest.mark.full
 def test_suggest_as_json_is_a_suggestion(capsys):
     code, text, _ = run(capsys, "suggest", "--json")
     suggestion = Suggestion.model_validate_json(text)
@@ -238,6 +244,7 @@ def test_missing_data_and_unknown_models_are_refused(capsys, tmp_path):
         assert near in error
 
 
+@pytest.mark.full
 def test_a_model_that_is_not_here_is_fetched_before_training(capsys, tmp_path):
     for model, fetches in (("Qwen3 0.6B", True), ("embedded", False)):
         out = tmp_path / f"{fetches}.toml"
@@ -271,6 +278,7 @@ def pairs(tmp_path):
     return write_jsonl(tmp_path / "pairs.jsonl", rows)
 
 
+@pytest.mark.full
 def test_a_recipe_for_mixed_rows_says_what_it_lacks_and_its_plan_is_refused_like_its_run(
     capsys, tmp_path, pairs, chats
 ):
@@ -285,6 +293,7 @@ def test_a_recipe_for_mixed_rows_says_what_it_lacks_and_its_plan_is_refused_like
     assert 'data.shape = "preference"' in wrong
 
 
+@pytest.mark.full
 def test_unclear_columns_name_the_way_that_the_command_has(capsys, tmp_path, tiny):
     unclear = write_jsonl(tmp_path / "rows.jsonl", [{"foo": f"Lamp {n}?", "bar": f"Lit, {n}."} for n in range(20)])
     code, _, wrong = run(capsys, "inspect", unclear, "--model", tiny)

@@ -67,6 +67,7 @@ def train_two_steps(tmp_path, found):
     return main(["train", str(file), "--run-dir", str(tmp_path / "run")])
 
 
+@pytest.mark.full
 def test_pairs_get_a_recipe_of_dpo_that_is_planned_as_it_was_suggested(capsys, tmp_path, pairs):
     found = suggestion(capsys, "--model", "embedded", "--data", pairs)
     recipe = parse_recipe(found.recipe)
@@ -91,6 +92,7 @@ def test_the_embedded_model_trains_what_pairs_are_suggested(capsys, tmp_path, pa
     assert train_two_steps(tmp_path, suggestion(capsys, "--model", "embedded", "--data", pairs)) == ExitCode.DONE
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("objective", ["dpo", "orpo", "simpo", "sft"])
 def test_each_objective_of_pairs_can_be_asked_for_and_trains(capsys, tmp_path, tiny, pairs, objective):
     found = suggestion(capsys, "--model", tiny, "--data", pairs, "--objective", objective)
@@ -113,6 +115,7 @@ def test_labeled_replies_get_a_recipe_of_kto_that_evens_them_out_and_trains(caps
     assert train_two_steps(tmp_path, found) == ExitCode.DONE
 
 
+@pytest.mark.full
 def test_rates_differ_by_objective(capsys, tiny, pairs):
     rates = {
         objective: parse_recipe(
@@ -129,6 +132,7 @@ def test_a_plan_of_comparing_counts_the_reference_and_a_plan_without_does_not(ca
         assert any(part.name == "reference" for part in plan.times) is has_one
 
 
+@pytest.mark.full
 def test_pairs_that_are_too_long_for_the_model_are_said_to_be_left_out(capsys, tmp_path, tiny):
     longest = 4 * 1024
     rows = [

@@ -155,6 +155,7 @@ def test_damaged_states(refused):
     assert main(["runs", "list"]) == 0
 
 
+@pytest.mark.full
 def test_damaged_recipes_of_runs(refused):
     for number, text in enumerate([b"", b"{", b"\xff", b"[model]\npath = 3", b"version = 9"]):
         run = spoiled_run(lambda paths, text=text: paths.recipe.write_bytes(text), f"spoiled-{number}").root
@@ -168,6 +169,7 @@ BAD_ADAPTERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(("config", "weights"), BAD_ADAPTERS)
 def test_damaged_adapters(refused, model, config, weights):
     def spoil(paths):
@@ -181,6 +183,7 @@ def test_damaged_adapters(refused, model, config, weights):
     refused("chat", run, "--prompt", "x", "--device", "cpu")
 
 
+@pytest.mark.full
 def test_events_that_cannot_be_read_do_not_hide_a_run(capsys):
     for number, text in enumerate([b"{", b"\xff\n", b"3\n", b'{"type": "odd"}\n', b"[" * 5000, b"\x1b[2J\n"]):
         run = spoiled_run(lambda paths, text=text: paths.events.write_bytes(text), f"spoiled-{number}").root

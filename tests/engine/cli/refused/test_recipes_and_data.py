@@ -51,6 +51,7 @@ BAD_RECIPES = [
 ]  # fmt: skip
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("part", range(5))
 def test_recipes(refused, tmp_path, part):
     (tmp_path / "empty.jinja").write_text(" \n")

@@ -1,5 +1,7 @@
 """`burnish export --to lora-gguf` of adapters that llama.cpp cannot add to a base."""
 
+import pytest
+
 from burnish_engine.cli.main import main
 from burnish_engine.runs.store import create_run, open_run
 from burnish_engine.train.run import run_training
@@ -7,6 +9,7 @@ from burnish_engine.train.run import run_training
 from support.runs.tiny_runs import tiny_recipe
 
 
+@pytest.mark.full
 def test_dora_is_merged_instead_and_says_so(tmp_path, burnish_home, capsys):
     recipe = tiny_recipe(tmp_path, max_steps=2, epochs=9.0)
     recipe = recipe.model_copy(update={"adapter": recipe.adapter.model_copy(update={"method": "dora"})})

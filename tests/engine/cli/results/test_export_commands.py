@@ -77,6 +77,7 @@ def one_paragraph(error):
     return error.strip() and "\n\n" not in error.strip() and "Traceback" not in error and "bug in Burnish" not in error
 
 
+@pytest.mark.full
 def test_the_export_left_a_file_and_its_proof(run, gguf):
     report = FidelityReport.model_validate_json((run.export / "fidelity.json").read_text(encoding="utf-8"))
     assert report.passed
@@ -86,6 +87,7 @@ def test_the_export_left_a_file_and_its_proof(run, gguf):
     )
 
 
+@pytest.mark.full
 def test_the_run_and_its_file_are_talked_to(gguf, capsys):
     by_run = said(capsys, "chat", "last", "--exported", *SAY)
     by_file = said(capsys, "chat", gguf, *SAY)
@@ -93,6 +95,7 @@ def test_the_run_and_its_file_are_talked_to(gguf, capsys):
     assert by_run.strip()
 
 
+@pytest.mark.full
 def test_an_export_in_a_log_tells_its_stages_its_files_and_how_to_try_them(run, capsys, tmp_path):
     text = said(capsys, "export", "last", "--quant", "Q8_0")
     (file,) = run.export.glob("*.gguf")
@@ -150,8 +153,11 @@ def test_a_place_that_cannot_be_written_is_no_plan(run, capsys):
     assert one_paragraph(capsys.readouterr().err)
 
 
+@pytest.mark.full
 def test_the_file_is_verified_again(run, gguf, capsys):
-    assert "verified" in said(capsys, "verify", gguf, "--against", "last")
+    shown = " ".join(said(capsys, "verify", gguf, "--against", "last").split())
+    assert "verified" in shown
+    assert "is the file that was proven" in shown
     report = FidelityReport.model_validate_json(said(capsys, "verify", gguf, "--against", "last", "--json"))
     written = FidelityReport.model_validate_json((run.export / "fidelity.json").read_text(encoding="utf-8"))
     assert report.passed
@@ -164,6 +170,7 @@ def test_the_file_is_verified_again(run, gguf, capsys):
     assert "training reported 9.500 nats" in " ".join(said(capsys, "verify", gguf, "--against", "last").split())
 
 
+@pytest.mark.full
 def test_ollama_gets_a_modelfile(run, capsys):
     said(capsys, "export", "last", "--to", "ollama", "--quant", "Q8_0")
     modelfile = run.export / "ollama-Q8_0" / "Modelfile"
@@ -172,6 +179,7 @@ def test_ollama_gets_a_modelfile(run, capsys):
     assert 'PARAMETER stop """<|im_end|>"""' in modelfile.read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("to", ["gguf", "ollama"])
 def test_json_is_one_document(run, capsys, tmp_path, to):
     """`json.loads` accepts nothing before or after it."""
@@ -191,6 +199,7 @@ def test_a_plan_tells_exact_sizes_and_writes_nothing(run, gguf, capsys):
     assert sorted(run.export.iterdir()) == before
 
 
+@pytest.mark.full
 def test_several_types_are_weighed_warned_of_and_one_is_suggested(run, capsys):
     text = " ".join(said(capsys, "export", "last", "--quant", "Q4_K_M", "--quant", "Q2_K").split())
     assert "Q2_K has less than four bits a weight" in text
@@ -252,6 +261,7 @@ def _swap_layers(path):
     reader.data.flush()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sabotage", [_move_rows, _swap_layers], ids=["rows", "layers"])
 def test_a_file_whose_tensors_were_moved_is_refused(run, gguf, capsys, sabotage):
     sabotage(gguf)
@@ -265,6 +275,7 @@ def test_a_file_whose_tensors_were_moved_is_refused(run, gguf, capsys, sabotage)
     assert json.loads(capsys.readouterr().out)["passed"] is False
 
 
+@pytest.mark.full
 def test_another_models_file_is_refused(run, capsys, tmp_path):
     """Every name and size is the same: only the numbers tell."""
     base = make_llama(tmp_path / "other", seed=9, hidden_size=256, intermediate_size=512)
@@ -292,6 +303,7 @@ def test_a_cut_file_is_damage_not_infidelity(run, gguf, capsys):
     assert one_paragraph(capsys.readouterr().err)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("command", ["chat", "verify"])
 def test_a_file_that_crashes_llama_cpp_is_told(run, gguf, capsys, command):
     """A negative epsilon fails an assertion, which ends the process it happens in."""

@@ -30,6 +30,7 @@ def test_without_a_screen_it_says_so(monkeypatch, capsys):
     assert "no screen" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_the_app_gets_the_process_and_its_exit_code(tmp_path):
     """With a stand-in for the app, which must not be imported to be found."""
     package = tmp_path / "burnish_app"

@@ -101,6 +101,7 @@ def test_the_table_and_the_document_say_the_same(capsys):
     assert "3 s" in lines["training time"]
 
 
+@pytest.mark.full
 def test_cards_are_compared_and_a_missing_one_is_a_note(capsys):
     first, second = make("a", losses=[1.0]), make("b", losses=[1.0])
     assert main(["runs", "compare", "a", "b"]) == 0

@@ -41,6 +41,7 @@ def line_of(text, *words):
     return next(line for line in text.splitlines() if all(word in line for word in words))
 
 
+@pytest.mark.full
 def test_it_prints_the_largest_models_and_both_tables(capsys):
     code, text, _ = run(capsys)
     assert code == ExitCode.DONE
@@ -70,6 +71,7 @@ def test_json_is_the_whole_answer(capsys):
     assert all(one.longest.tokens_per_s > 0 for one in answer.models if one.longest)
 
 
+@pytest.mark.full
 def test_a_card_of_another_size(capsys):
     _, text, _ = run(capsys, "--gpu-gib", "4", "--json")
     answer = DeviceCapacity.model_validate_json(text)
@@ -80,6 +82,7 @@ def test_a_card_of_another_size(capsys):
     assert "Qwen3 32B" in line_of(text, "Do not fit")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["Qwen/Qwen3-4B", "qwen3-4b"])
 def test_one_model(capsys, name):
     _, text, _ = run(capsys, "--model", name, "--json")
@@ -103,6 +106,7 @@ def test_a_model_that_does_not_fit_says_why_and_ends_with_its_exit_code(capsys):
     assert "the base weights" in line_of(text, "not as QLoRA:")
 
 
+@pytest.mark.full
 def test_a_processor_is_no_card(capsys, monkeypatch):
     monkeypatch.setattr("burnish_engine.hardware.probe.probe", lambda: CPU_24)
     code, text, _ = run(capsys)
@@ -112,6 +116,7 @@ def test_a_processor_is_no_card(capsys, monkeypatch):
     assert "in 32 bits (LoRA)" in text
 
 
+@pytest.mark.full
 def test_nothing_fits(capsys, monkeypatch):
     monkeypatch.setattr("burnish_engine.hardware.probe.probe", lambda: machine(ram_gib=1, cores=1))
     code, text, _ = run(capsys)

@@ -26,6 +26,7 @@ def make(name, status="finished", **figures):
     return paths
 
 
+@pytest.mark.full
 def test_steps_of_preferences_have_their_margin(capsys):
     make("pairs", margin=0.25, accuracy=1.0)
     make("rows")

@@ -218,6 +218,7 @@ def test_the_commented_recipe_explains_each_key():
     assert "# Rank of the update. [dimensions]" in text
 
 
+@pytest.mark.full
 def test_the_page_in_the_repository_is_the_printed_one(assets):
     """After changing a recipe field: burnish recipe reference > assets/guide/recipe-reference.md."""
     assert (assets / "guide" / "recipe-reference.md").read_text(encoding="utf-8") == reference_page()

@@ -212,6 +212,7 @@ def test_warnings_and_refused_commands():
     assert fold(state, started(pid=2).model_copy(update={"seq": 9})).refused is None, "nobody asked the new process"
 
 
+@pytest.mark.full
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(allow_nan=False))))
 @settings(max_examples=60, deadline=None)
 def test_a_column_behaves_as_an_unshared_list(moves):
@@ -225,6 +226,7 @@ def test_a_column_behaves_as_an_unshared_list(moves):
         assert len(column) == len(plain)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [1000, 64_000])
 def test_folding_a_step_costs_the_same_in_a_long_run(size):
     import sys

@@ -101,6 +101,7 @@ def test_zip_archives_are_read_in_place_and_never_unpacked(tmp_path, make_tokeni
     assert any("Not read" in warning for warning in prepared.warnings)
 
 
+@pytest.mark.full
 def test_bombs_end_early(tmp_path, monkeypatch):
     monkeypatch.setattr(archive, "FREE_BYTES", 2**20)
     for name, pack in (("a.jsonl.gz", gzip.compress), ("a.jsonl.zst", zst), ("a.txt.xz", lzma.compress)):

@@ -27,12 +27,14 @@ def hub(monkeypatch, tmp_path):
         yield running
 
 
+@pytest.mark.full
 def test_a_dataset_is_fetched_by_its_address(hub):
     (part,) = find_parts([f"hf://datasets/{hub.name}"]).parts
     assert part.path.read_bytes() == hub.files["data/rows.jsonl"]
     assert not list(part.path.parents[1].rglob("*.py"))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("refusal", "error", "words"),
     [
@@ -54,6 +56,7 @@ def test_what_a_hub_refuses_is_told_in_words_of_our_own(hub, refusal, error, wor
     assert not [word for word in LIBRARY_WORDS if word in str(caught.value)]
 
 
+@pytest.mark.full
 def test_a_hub_that_is_not_reached_is_told_with_the_reason(hub, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]

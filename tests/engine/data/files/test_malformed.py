@@ -164,6 +164,7 @@ def test_there_are_at_least_two_hundred_kinds():
     assert kinds() >= 200
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("column", COLUMNS)
 def test_every_odd_value_in_every_place(write_jsonl, make_tokenizer, column, tmp_path):
     """One file a place, with every odd value among good rows; what JSON cannot spell is spelled as Python does."""
@@ -180,6 +181,7 @@ def test_every_odd_value_in_every_place(write_jsonl, make_tokenizer, column, tmp
         accounted(alone, tokenizer)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("ending", ["jsonl", "json", "csv", "tsv", "txt", "md"])
 def test_every_odd_line_among_good_ones(tmp_path, make_tokenizer, ending):
     tokenizer = make_tokenizer()
@@ -197,6 +199,7 @@ def test_every_odd_line_among_good_ones(tmp_path, make_tokenizer, ending):
             assert facts.rows == 2 + bool(filled and filled.decode("utf-8", "replace").strip())
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_every_ending_with_what_it_does_not_say(tmp_path, make_tokenizer, ending):
     tokenizer = make_tokenizer()
@@ -255,6 +258,7 @@ odd_chats = st.fixed_dictionaries(
 table_rows = st.lists(st.one_of(odd_chats, st.dictionaries(names, values, max_size=4)), min_size=1, max_size=6)
 
 
+@pytest.mark.full
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     rows=table_rows,
@@ -280,6 +284,7 @@ def test_whatever_rows_hold_they_are_accounted_for(tmp_path, make_tokenizer, row
     accounted(path, make_tokenizer(), shape=shape, **options)
 
 
+@pytest.mark.full
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(content=st.binary(max_size=300), ending=st.sampled_from(ENDINGS), drop=st.booleans())
 def test_whatever_bytes_a_file_holds_it_is_read_or_refused(tmp_path, make_tokenizer, content, ending, drop):

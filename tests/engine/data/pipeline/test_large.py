@@ -78,6 +78,7 @@ def test_a_large_file_is_looked_at_without_being_read(tmp_path, make_tokenizer, 
     assert not facts.report.exact_places
 
 
+@pytest.mark.full
 def test_order_does_not_depend_on_workers_nor_on_the_disk(write_jsonl, make_tokenizer, everything_is_large):
     path, tokenizer = write_jsonl([chat(number) for number in range(600)]), make_tokenizer()
     first = prepare(recipe(path, workers=3), tokenizer)
@@ -90,6 +91,7 @@ def test_order_does_not_depend_on_workers_nor_on_the_disk(write_jsonl, make_toke
             same_documents(first, prepare(recipe(path, workers=workers), tokenizer))
 
 
+@pytest.mark.full
 def test_what_was_tokenized_is_used_again_until_something_changes(
     write_jsonl, make_tokenizer, everything_is_large, monkeypatch
 ):
@@ -109,6 +111,7 @@ def test_what_was_tokenized_is_used_again_until_something_changes(
     assert len(folders()) == 3
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("column", ["text", "segments"])
 def test_texts_are_split_anew_at_another_length(write_jsonl, make_tokenizer, everything_is_large, column):
     text, tokenizer = "Some words that go on. " * 60, make_tokenizer()
@@ -122,6 +125,7 @@ def test_texts_are_split_anew_at_another_length(write_jsonl, make_tokenizer, eve
         assert [line.rows_cut for line in found.facts.report.cut_lines] == [0]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("damage", ["cut", "gone", "no end", "manifest"])
 def test_a_damaged_cache_is_made_anew(write_jsonl, make_tokenizer, everything_is_large, damage):
     path, tokenizer = write_jsonl([chat(number) for number in range(400)]), make_tokenizer()
@@ -165,6 +169,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.name == "nt", reason="kills by signal")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_killed_process_leaves_a_cache_that_is_trusted_only_where_whole(
@@ -199,6 +204,7 @@ def test_a_killed_process_leaves_a_cache_that_is_trusted_only_where_whole(
         same_documents(after, prepare(recipe(path, workers=1), tokenizer))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_canceling_ends_the_processes_and_the_next_run_goes_on(
     write_jsonl, make_tokenizer, everything_is_large, workers

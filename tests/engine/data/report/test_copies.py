@@ -1,11 +1,13 @@
 """The close look at copies: equal and nearly equal rows, and held-out rows that are trained on."""
 
 import numpy as np
+import pytest
 from engine.data.report.looked_at import applied, chat, finding, numbers, prepared, prose, rows
 
 from burnish_engine.data.rows.near_duplicates import earliest_near_duplicates, minhash_bands
 
 
+@pytest.mark.full
 def test_equal_rows(write_jsonl, make_tokenizer):
     path, tokenizer = write_jsonl([*rows(), *rows()[3:5]]), make_tokenizer()
     facts = prepared(path, tokenizer).facts
@@ -27,6 +29,7 @@ def test_nearly_equal_rows(write_jsonl, make_tokenizer):
     assert after.dropped == {"nearly the same as an earlier row": 1}
 
 
+@pytest.mark.full
 def test_near_duplicates_are_found_and_others_are_not():
     random = np.random.RandomState(0)
     texts = [prose(seed, 60) for seed in range(300)]
@@ -55,6 +58,7 @@ def test_leaks_from_training_into_validation(write_jsonl, make_tokenizer):
     assert finding(after, "leaks") is finding(after, "near_leaks") is None
 
 
+@pytest.mark.full
 def test_copies_are_left_out_within_training_and_within_held_out_rows_and_never_across(write_jsonl, make_tokenizer):
     """A row in both is a leak, told and by default kept; the held-out set stays what its files say."""
     near = [chat("Question 7?", prose(7) + more) for more in (" indeed", " in fact")]
@@ -74,6 +78,7 @@ def test_copies_are_left_out_within_training_and_within_held_out_rows_and_never_
         assert finding(facts, "near_leaks").rows == held_out - leaked.rows - 1
 
 
+@pytest.mark.full
 def test_copies_within_one_file_are_not_held_out_when_they_are_dropped(write_jsonl, make_tokenizer):
     path, tokenizer = write_jsonl([*rows(), *rows()]), make_tokenizer()
     kept = prepared(path, tokenizer, validation_share=0.3).facts

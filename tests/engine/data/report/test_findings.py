@@ -15,6 +15,7 @@ from burnish_engine.data.report.describe import readable
 from burnish_engine.data.report.findings import row_list_text
 
 
+@pytest.mark.full
 def test_nothing_odd_is_nothing_said(write_jsonl, make_tokenizer):
     facts = prepared(write_jsonl(rows()), make_tokenizer()).facts
     assert facts.report.findings == []
@@ -22,6 +23,7 @@ def test_nothing_odd_is_nothing_said(write_jsonl, make_tokenizer):
     assert facts.report.supervised_share == pytest.approx(facts.supervised_tokens / facts.tokens)
 
 
+@pytest.mark.full
 def test_rows_of_several_files_are_named_with_their_files(tmp_path, make_tokenizer):
     """The second row of the second file has a key, its third no reply, its fourth is one of the first file's."""
     key = "AKIA" + "ABCDEFGHIJKLMNOP"
@@ -39,6 +41,7 @@ def test_rows_of_several_files_are_named_with_their_files(tmp_path, make_tokeniz
     assert row_list_text(places, several=True) == "3, 17 of a.jsonl; 4 of b.csv"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "secret",
     [
@@ -62,6 +65,7 @@ def test_secrets_are_named_by_row_and_never_shown(write_jsonl, make_tokenizer, s
     assert after.train_rows == 40
 
 
+@pytest.mark.full
 def test_addresses_but_not_those_of_documentation(write_jsonl, make_tokenizer):
     more = [chat("Who?", "Ask jo.doe@workshop.org now."), chat("Who?", "Ask someone@example.com now.")]
     path, tokenizer = write_jsonl([*rows(), *more]), make_tokenizer()
@@ -70,6 +74,7 @@ def test_addresses_but_not_those_of_documentation(write_jsonl, make_tokenizer):
     assert applied(path, tokenizer, facts, "addresses").dropped == {"an e-mail address": 1}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("question", "answer"),
     [
@@ -95,6 +100,7 @@ def test_garbled_and_lost_letters(write_jsonl, make_tokenizer):
         assert applied(path, tokenizer, facts, "encoding", index=-1).train_rows == 40
 
 
+@pytest.mark.full
 def test_control_tokens_spelled_out(write_jsonl, make_tokenizer):
     path, tokenizer = write_jsonl([*rows(), chat("What is <|im_start|>?", "A token.")]), make_tokenizer()
     facts = prepared(path, tokenizer).facts
@@ -112,6 +118,7 @@ def test_tools_that_the_template_does_not_write(write_jsonl, make_tokenizer):
     assert applied(path, tokenizer, facts, "tools").train_rows == 40
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("reply", "placeholder"),
     [
@@ -134,6 +141,7 @@ def test_placeholders_that_are_learned(write_jsonl, make_tokenizer, reply, place
     assert applied(path, tokenizer, facts, "placeholders").train_rows == 41
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "reply",
     [

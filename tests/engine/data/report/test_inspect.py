@@ -37,6 +37,7 @@ def row(question, answer):
 ROWS = [row(f"Question {n}?", f"Answer {n}, " + "word " * (n * 4)) for n in range(30)]
 
 
+@pytest.mark.full
 def test_json_is_the_facts_and_nothing_else(run, write_jsonl):
     out = run(write_jsonl(ROWS), "--json")
     facts = DatasetFacts.model_validate_json(out)
@@ -61,6 +62,7 @@ def test_page_says_what_matters(run, write_jsonl):
         assert part in out
 
 
+@pytest.mark.full
 def test_learned_text_is_marked_without_color(run, write_jsonl):
     out = run(write_jsonl([row("Hi", "Hello"), row("Hi", "Ho")]), "--validation", write_jsonl(ROWS, "b.jsonl"))
     marks = ("⟦", "⟧") if "⟦" in out else ("[[", "]]")
@@ -80,6 +82,7 @@ def test_options_reach_the_data(run, write_jsonl):
     assert facts.supervised_tokens == facts.tokens - facts.train_rows - facts.validation_rows
 
 
+@pytest.mark.full
 def test_budget_grows_with_the_longest_row(run, write_jsonl):
     assert "of 4,096 tokens filled" in run(write_jsonl(ROWS), "--max-length", 4096)
 
@@ -127,6 +130,7 @@ def test_colored_terminals_see_the_learned_part_underlined(make_tokenizer, write
     assert ";4" in before[-12:]  # SGR 4: underlined
 
 
+@pytest.mark.full
 def test_pairs_are_looked_at_as_the_objective_learns_them(run, write_jsonl):
     path = write_jsonl(
         [{"prompt": f"Lamp {n}?", "chosen": "Yes.", "rejected": f"No, lamp {n} is off. " * 6} for n in range(25)]

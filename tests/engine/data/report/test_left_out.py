@@ -10,6 +10,7 @@ from burnish_engine.data.prepare import inspect_dataset
 from burnish_engine.data.report.describe import share_text
 
 
+@pytest.mark.full
 def test_replies_labeled_bad_are_left_out_counted_and_never_learned(write_jsonl, make_tokenizer):
     labeled = [{**row, "label": number % 4 != 0} for number, row in enumerate(rows())]
     path, tokenizer = write_jsonl(labeled), make_tokenizer()
@@ -27,6 +28,7 @@ def test_replies_labeled_bad_are_left_out_counted_and_never_learned(write_jsonl,
     assert {document.row for document in data.train} == {n + 1 for n in range(40) if n % 4}
 
 
+@pytest.mark.full
 def test_rows_that_need_media_are_left_out_and_counted(write_jsonl, make_tokenizer):
     seen = {**chat("<image>What is it?", "A lathe."), "images": ["lathe.png"]}
     path, tokenizer = write_jsonl([*rows(), seen, {**chat("b?", prose(99)), "images": []}]), make_tokenizer()

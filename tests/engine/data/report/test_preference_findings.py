@@ -48,6 +48,7 @@ def test_the_same_replies_the_other_way_around_contradict_each_other(findings):
     assert places(found) == [4, 9]
 
 
+@pytest.mark.full
 def test_the_action_expects_as_many_swapped_labels_as_there_are_contradictions(findings):
     rows = [pair(number) for number in range(8)] + [pair(3, "It is sad.", "It is red."), pair(9)]
     (action,) = findings(rows)["contradictions"].actions
@@ -61,6 +62,7 @@ def test_replies_to_other_prompts_do_not_contradict(findings):
     assert "contradictions" not in findings(rows)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("chosen", "rejected", "word"), [(LONG, SHORT, "longer"), (SHORT, LONG, "shorter")])
 def test_replies_that_differ_by_length_are_named(findings, chosen, rejected, word):
     rows = [pair(number, chosen, rejected) for number in range(16)] + [pair(99 - n, rejected, chosen) for n in range(4)]

@@ -89,6 +89,7 @@ def test_ambiguous_columns_ask_and_a_setting_answers(name, columns, make_tokeniz
     assert prepare(Recipe(data=settings), make_tokenizer()).train
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", [name for name, shape in SHAPES.items() if shape not in ("preference", "kto")])
 def test_every_sample_can_be_trained_on(name, make_tokenizer):
     source = (

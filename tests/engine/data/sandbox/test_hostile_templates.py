@@ -56,6 +56,7 @@ def check(name):
     assert ChatTemplate("{{ messages[0].content }}", {}).render(CHAT) == "Hello"
 
 
+@pytest.mark.full
 @pytest.mark.slow  # the time limit is five seconds of processor time
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_a_template_that_exceeds_a_limit_is_ended_and_the_next_one_renders(name):
@@ -77,6 +78,7 @@ def exhaust(name):
         renderer.render(rows)
 
 
+@pytest.mark.full
 @pytest.mark.slow  # as above
 def test_a_template_that_takes_long_for_each_row_is_ended():
     with guarded(), pytest.raises(DataError, match="the time limit"):
@@ -90,6 +92,7 @@ def test_every_template_that_takes_long_for_each_row_is_ended(name):
         exhaust(name)
 
 
+@pytest.mark.full
 def test_writing_much_for_each_row_is_ended():
     source = "{% for i in range(90) %}{{ 'x' * 10000 }}{% endfor %}{{ messages[-1].content }}"
     template = ChatTemplate(source, {})

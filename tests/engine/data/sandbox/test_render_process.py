@@ -32,6 +32,7 @@ def test_one_process_serves_all_templates():
     assert shared.pid == first != os.getpid()
 
 
+@pytest.mark.full
 def test_a_process_that_was_ended_from_outside_is_replaced():
     template = ChatTemplate(SAYS, {})
     first = psutil.Process(shared.pid)
@@ -72,6 +73,7 @@ def test_a_process_that_does_not_start_is_told(monkeypatch):
     assert says("x") == "x"
 
 
+@pytest.mark.full
 def test_a_process_that_was_started_ahead_answers_the_first_request_and_is_ended_with_the_rest(monkeypatch):
     shared.close()
     launched, launch = [], render_process._launch
@@ -106,6 +108,7 @@ def test_threads_get_the_answers_to_their_own_questions():
     assert found == [[f"{number}.{turn} {number % 3}" for turn in range(20)] for number in range(12)]
 
 
+@pytest.mark.full
 def test_an_interrupted_question_does_not_shift_the_answers(monkeypatch):
     template = ChatTemplate(SAYS, {})
 
@@ -142,6 +145,7 @@ def test_every_text_survives_the_way_there_and_back(text):
     assert says(text) == text
 
 
+@pytest.mark.full
 def test_the_process_ends_with_a_parent_that_was_killed():
     script = (
         "from burnish_engine.data.templates.template import ChatTemplate, shared\n"
@@ -154,6 +158,7 @@ def test_the_process_ends_with_a_parent_that_was_killed():
     assert psutil.wait_procs([child], timeout=120)[0] == [child]
 
 
+@pytest.mark.full
 @POSIX
 def test_the_memory_limit_stays_below_a_limit_from_outside():
     script = (

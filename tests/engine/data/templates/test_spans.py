@@ -110,6 +110,7 @@ def learned_characters(rendered):
     return flags
 
 
+@pytest.mark.full
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_spans_equal_a_hand_written_rendering(make_tokenizer, template_name, data):

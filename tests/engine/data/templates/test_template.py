@@ -73,6 +73,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("source", HOSTILE)
 def test_reaching_for_python_is_a_data_error(source):
     with pytest.raises(DataError) as caught:
@@ -109,6 +110,7 @@ def test_a_template_with_a_mistake_or_a_part_elsewhere_is_refused_with_the_line(
         ChatTemplate(source, {})
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("source", "limit"),
     [("{{ 2.0 ** 10000 }}", "with a fraction"), ("{{ 2 ** 2000 * 0.5 }}", "with a fraction"),

@@ -84,6 +84,7 @@ def tokenizers():
     return made
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", list(TEMPLATES))
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())

@@ -31,6 +31,7 @@ def waiting(costs, ranks):
     return 1 - steps.mean(axis=1).sum() / steps.max(axis=1).sum()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_with_a_pass_each_wait_less_than_one_percent(documents, ranks):
     usual, alike = (epoch_batches(documents, 4096, True, 0, 0, step=step) for step in (1, ranks))
@@ -39,6 +40,7 @@ def test_ranks_with_a_pass_each_wait_less_than_one_percent(documents, ranks):
     assert waiting(costs(documents, alike), ranks) < 0.01
 
 
+@pytest.mark.full
 def test_steps_come_in_random_order(documents):
     plan = epoch_batches(documents, 4096, True, 0, 0, step=4)
     means = costs(documents, plan)[: len(plan) // 4 * 4].reshape(-1, 4).mean(axis=1)
@@ -48,6 +50,7 @@ def test_steps_come_in_random_order(documents):
     assert plan.groups != other.groups
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("accumulation", [3, 7])
 def test_steps_over_the_end_of_an_epoch_are_alike_too(documents, accumulation):
     """The epoch's length is no multiple of the step's: the next one's steps begin where its first passes end."""
@@ -66,6 +69,7 @@ def test_steps_over_the_end_of_an_epoch_are_alike_too(documents, accumulation):
         assert sorted(rows) == list(range(700))
 
 
+@pytest.mark.full
 def test_one_process_alone_keeps_the_usual_order(documents):
     section = TrainSection(accumulation=4, micro_batch_tokens=4096)
     stream = BatchStream(documents, section)

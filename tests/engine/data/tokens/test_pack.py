@@ -37,6 +37,7 @@ lengths_and_budget = st.integers(16, 200).flatmap(
 )
 
 
+@pytest.mark.full
 @settings(max_examples=100, deadline=None)
 @given(
     case=lengths_and_budget,
@@ -124,6 +125,7 @@ def small_windows(monkeypatch):
 spread = st.sampled_from([(1, 2), (3, 3), (1, 12), (2, 48), (20, 30), (24, 24), (30, 34), (1, 48), (40, 48)])
 
 
+@pytest.mark.full
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=st.lists(spread, min_size=1, max_size=3), seed=st.integers(0, 2**32 - 1), passes=st.integers(2, 700))
 def test_passes_of_many_windows_are_as_full_as_of_one(small_windows, parts, seed, passes):
@@ -142,6 +144,7 @@ def test_passes_of_many_windows_are_as_full_as_of_one(small_windows, parts, seed
         assert first.groups != second.groups
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("low", "high", "budget", "count"), [(25, 25, 16_384, 90_000), (16, 512, 2048, 40_000), (5, 250, 1000, 20_000)]
 )

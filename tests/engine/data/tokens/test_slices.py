@@ -78,6 +78,7 @@ def test_text_of_which_nothing_is_known_is_one_token_a_slice(small_slices):
     assert all(part.ids.tolist() in ([0], []) for part in found)
 
 
+@pytest.mark.full
 def test_no_more_than_a_slice_is_tokenized_at_once(small_slices):
     tokenizer, sizes = merging("ab"), []
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -41,6 +41,7 @@ def test_pieces_end_at_lines_then_sentences_then_words(text, first):
     assert "".join(pieces_of(text, 16)) == text
 
 
+@pytest.mark.full
 @settings(max_examples=60, deadline=None)
 @given(text=st.text("ab. \n。", max_size=200), longest=st.integers(16, 40), bos=st.sampled_from([None, ord("^")]))
 def test_every_token_comes_once_and_later_pieces_begin_unlearned(text, longest, bos):
@@ -98,6 +99,7 @@ def test_a_text_without_blank_lines_is_learned_to_its_end(book, make_tokenizer, 
         assert {int(document.input_ids[0]) for document in found.train} == {tokenizer.bos_token_id}
 
 
+@pytest.mark.full
 def test_a_cut_says_the_share_of_tokens_it_loses(book, write_jsonl, make_tokenizer):
     tokenizer = make_tokenizer()
     chat = {"messages": [{"role": "user", "content": "Say?"}, {"role": "assistant", "content": book.read_text()}]}
@@ -117,6 +119,7 @@ def test_runs_of_the_first_data_order_split_texts_as_they_did(book, make_tokeniz
     assert text_of(tokenizer, found).startswith(book.read_text()[:-60])
 
 
+@pytest.mark.full
 def test_documents_of_text_files_stay_bounded(book, make_tokenizer, monkeypatch):
     tokenizer = make_tokenizer()
     monkeypatch.setattr(text_files, "LONGEST_TEXT_CHARS", 1000)
@@ -143,6 +146,7 @@ chats = st.tuples(line, st.text("ab .", max_size=90)).map(
 )
 
 
+@pytest.mark.full
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     rows=st.one_of(st.lists(line.map(lambda text: {"text": text}), max_size=12), st.lists(chats, max_size=12)),

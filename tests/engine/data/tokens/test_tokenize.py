@@ -57,6 +57,7 @@ def spanned_texts(draw):
     return RenderedRow("".join(pieces), tuple(spans))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("backend", ["bytes", "bytes-trimmed"])
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(row=spanned_texts())

@@ -15,6 +15,7 @@ def healthy(steps, seed, noise=0.05):
     return losses, [math.exp(chance.gauss(0, 0.25)) for _ in range(steps)]
 
 
+@pytest.mark.full
 def test_healthy_runs_have_next_to_no_spikes():
     counts = [judge(*healthy(500, seed)).total for seed in range(40)]
     assert sum(counts) <= 2  # of 20,000 steps

@@ -29,6 +29,7 @@ def run_folder(folder, events):
     return paths
 
 
+@pytest.mark.full
 def test_the_course_is_what_steps_took_until_then(tmp_path):
     losses = [4.0 - 0.01 * step + 0.02 * (step % 3) for step in range(1, 101)]
     losses[59] = 9.0  # a spike

@@ -103,6 +103,7 @@ def test_the_course_of_runs_is_shown_over_steps_tokens_and_time_as_far_as_measur
     assert course_plots(whole_duel()) == []  # duels of before
 
 
+@pytest.mark.full
 def test_nothing_is_loaded_from_anywhere():
     page = render(whole_duel())
     tags = parsed(page)

@@ -126,6 +126,7 @@ def test_three_sides_share_the_chance_of_a_wrong_winner():
     assert "98.33 %" in found[2].text
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_costs_of_equal_sides_get_a_winner_as_rarely_as_is_said():
     """Readings that drift with the machine, jump, or come in coarse steps, the same for both sides in truth."""

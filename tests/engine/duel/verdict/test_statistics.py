@@ -51,6 +51,7 @@ def test_the_interval_of_students_own_example():
     assert interval.excludes_zero
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("count", [3, 5, 12])
 def test_ninety_five_of_a_hundred_intervals_cover_the_true_difference(count):
     chance = random.Random(count)

@@ -81,11 +81,13 @@ def problems(proven, path):
     return " ".join(check_contents(path, origin, tokenizer))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("quant", TYPES)
 def test_a_whole_file_has_no_faults(proven, quant):
     assert problems(proven, proven[2][quant]) == ""
 
 
+@pytest.mark.full
 def test_the_widest_gaps_of_two_bits_are_no_fault(tmp_path):
     """Rows of one number, its opposite and fourteen zeros, again and again, are off by most of their norm."""
     folder = make_llama(
@@ -167,6 +169,7 @@ def add(held):
     held["blk.0.attn_q.bias"] = np.zeros(256, dtype=np.float32)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("quant", TYPES)
 @pytest.mark.parametrize(
     ("change", "words"),
@@ -188,6 +191,7 @@ def test_a_damaged_tensor_is_named(proven, tmp_path, quant, change, words):
     assert all(word in found for word in words), found
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("quant", "change", "words"),
     [
@@ -237,6 +241,7 @@ def change_template(keys):
     keys["tokenizer.chat_template"] = keys["tokenizer.chat_template"].replace("user", "human").rstrip() + "\n"
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -281,6 +286,7 @@ def test_a_wrong_score_of_a_sentencepiece_vocabulary_is_named():
     assert "2 is -2.5, not -2.0" in problem
 
 
+@pytest.mark.full
 def test_verify_refuses_damage_that_probabilities_hide(proven, tmp_path):
     origin, _, files = proven
     damaged = edit_gguf(files["Q8_0"], tmp_path / "x.gguf", tensors=zero_row("token_embd.weight", 300))
@@ -293,6 +299,7 @@ def test_verify_refuses_damage_that_probabilities_hide(proven, tmp_path):
     assert "token_embd.weight" in " ".join(passed[1].files[0].problems)
 
 
+@pytest.mark.full
 def test_verify_refuses_a_file_that_changed_after_its_export(proven, tmp_path):
     """One block's scale, a bit off, is within four bits' rounding; the checksums beside the file tell."""
     origin, _, files = proven

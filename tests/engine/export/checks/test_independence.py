@@ -30,6 +30,7 @@ def double_the_adapter(self, weight):
     return weight + 2 * self.scale * (self.b @ self.a)
 
 
+@pytest.mark.full
 def test_the_reference_does_not_come_from_merged_weights(wide, wide_adapter, monkeypatch):
     tokenizer = load_tokenizer(wide)
     probes = render_probes(tokenizer, PROBE_CHATS[:1])
@@ -44,6 +45,7 @@ def test_the_reference_does_not_come_from_merged_weights(wide, wide_adapter, mon
     np.testing.assert_array_equal(right.log_probs[0], again.log_probs[0])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", [forget_the_adapter, double_the_adapter])
 def test_a_fault_in_merging_shows_in_tensors_and_in_probabilities(wide, wide_adapter, tmp_path, monkeypatch, fault):
     monkeypatch.setattr(LowRankUpdate, "merged", fault)
@@ -53,6 +55,7 @@ def test_a_fault_in_merging_shows_in_tensors_and_in_probabilities(wide, wide_ada
     assert "mean KL divergence" in str(caught.value)
 
 
+@pytest.mark.full
 def test_an_adapter_that_did_not_go_into_the_file_is_refused(wide, wide_adapter, tmp_path, monkeypatch):
     real, base = job.plan_gguf, MergedWeights(wide, None)
 

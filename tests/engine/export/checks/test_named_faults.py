@@ -38,6 +38,7 @@ def with_metadata(**changes):
     )
 
 
+@pytest.mark.full
 def test_a_missing_permutation_is_named(wide, wide_adapter, tmp_path, monkeypatch):
     monkeypatch.setattr("burnish_engine.export.gguf.families.llama.permute_rows", lambda weight, heads: weight)
     text = refused(wide, wide_adapter, tmp_path)
@@ -61,6 +62,7 @@ def test_a_permutation_where_none_belongs_is_named(tmp_path, monkeypatch):
     assert "the permutation of Q and K is missing or wrong" in text
 
 
+@pytest.mark.full
 def test_a_wrong_rope_base_is_named(wide, wide_adapter, tmp_path, monkeypatch):
     sabotage(monkeypatch, with_metadata(rope__freq_base=10_100.0))
     text = refused(wide, wide_adapter, tmp_path)
@@ -68,6 +70,7 @@ def test_a_wrong_rope_base_is_named(wide, wide_adapter, tmp_path, monkeypatch):
     assert "other numbers" not in text
 
 
+@pytest.mark.full
 def test_a_wrong_rope_base_of_local_layers_is_named(tmp_path, monkeypatch):
     source = make_small("google/gemma-3-270m", tmp_path / "base")
     sabotage(monkeypatch, with_metadata(rope__freq_base_swa=1_000_000.0))
@@ -82,6 +85,7 @@ def test_a_wrong_pre_tokenizer_is_named(tmp_path, monkeypatch):
     assert "texts differently, first" in text
 
 
+@pytest.mark.full
 def test_a_wrong_stop_token_is_named(wide, wide_adapter, tmp_path, monkeypatch):
     def change(plan):
         special = {**plan.vocabulary.special, "eos_token_id": 5}
@@ -113,6 +117,7 @@ def test_a_forgotten_adapter_and_a_lost_tensor_are_named(wide, wide_adapter, tmp
     assert "blk.1.ffn_down.weight holds zeros" in text
 
 
+@pytest.mark.full
 def test_a_quantized_file_is_diagnosed_too(wide, wide_adapter, tmp_path, monkeypatch):
     export_gguf(wide, wide_adapter, tmp_path, "x", ["Q4_K_M"], held_out=rows(wide, 2), threads=1)
     good = verify_file(tmp_path / "x-Q4_K_M.gguf", wide, wide_adapter, held_out=rows(wide, 2), threads=1)

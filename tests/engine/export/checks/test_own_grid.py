@@ -51,6 +51,7 @@ def faults(data, rows, kind, choice):
     return np.mean(outside(data, dequantize(data, kind), rows, kind, choice=choice) > 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ROWS)
 def test_no_row_that_was_only_rounded_or_refined_is_called_wrong(kind, name):
@@ -62,6 +63,7 @@ def test_no_row_that_was_only_rounded_or_refined_is_called_wrong(kind, name):
         assert faults(refined(rows, kind, rng, spread), rows, kind, "refined") == 0
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("factor", [0.95, 1.05])
 def test_rows_of_wrong_scale_are_found(kind, factor):

@@ -80,6 +80,7 @@ def exported(wide, wide_adapter, tmp_path_factory):
     return out
 
 
+@pytest.mark.full
 def test_the_card_tells_origin_fidelity_and_how_to_run(exported):
     report = read_report(exported)
     card, sums = write_card(exported, report, run="tuned", data=["chats.jsonl"])

@@ -164,6 +164,7 @@ def test_an_unknown_template_is_said_and_left_out(tmp_path):
     assert "no known Ollama form" in made.notes[0]
 
 
+@pytest.mark.full
 def test_a_template_cannot_break_out_of_its_quotes(tmp_path):
     assert quoted('say "hi" now\nPARAMETER x') == '"""say "hi" now\nPARAMETER x"""'
     for text in ('a"""\nFROM evil', '"x', 'x"'):

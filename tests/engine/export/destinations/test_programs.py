@@ -44,6 +44,7 @@ def test_only_what_is_installed_is_offered(machine, tmp_path):
     assert installed_programs() == ["ollama", "lm_studio"]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [

@@ -35,6 +35,7 @@ def hub(monkeypatch):
     found.close()
 
 
+@pytest.mark.full
 def test_verified_files_their_card_and_their_proof_arrive_whole(exported, hub):
     url = push(exported, "me/my-tune")
     assert url == f"{hub.url}/me/my-tune/commit/abc"
@@ -46,11 +47,13 @@ def test_verified_files_their_card_and_their_proof_arrive_whole(exported, hub):
     assert (made["organization"], made["name"], made["visibility"]) == ("me", "my-tune", "private")
 
 
+@pytest.mark.full
 def test_public_is_asked_for(exported, hub):
     push(exported, "me/my-tune", private=False)
     assert hub.made[0]["visibility"] == "public"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("where", ["/api/repos/create", "/put/", "/preupload/", "/commit/"])
 def test_a_hub_that_refuses_at_any_step_is_told_and_nothing_is_committed(exported, hub, where):
     hub.refuse = where
@@ -60,6 +63,7 @@ def test_a_hub_that_refuses_at_any_step_is_told_and_nothing_is_committed(exporte
     assert hub.repositories == {}
 
 
+@pytest.mark.full
 def test_a_wrong_token_is_told(exported, hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "other")
     with pytest.raises(SetupError, match="401"):
@@ -75,6 +79,7 @@ def test_a_hub_that_is_not_reached_is_told_with_the_reason(exported, hub, monkey
         push(exported, "me/my-tune")
 
 
+@pytest.mark.full
 def test_canceling_commits_nothing(exported, hub):
     hub.hang.clear()
     asked = []

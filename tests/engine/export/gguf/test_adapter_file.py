@@ -26,6 +26,7 @@ PATTERNS = LoraConfig(
 )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [
     "meta-llama/Llama-3.2-1B", "Qwen/Qwen2.5-0.5B", "Qwen/Qwen3-0.6B", "google/gemma-3-270m", "LiquidAI/LFM2-350M",
     "microsoft/Phi-4-mini-instruct", "HuggingFaceTB/SmolLM3-3B", "ibm-granite/granite-4.0-micro",
@@ -45,6 +46,7 @@ def test_base_and_adapter_are_the_trained_model(name, tmp_path):
         assert kl_divergence(torch_log_probs(model, row), opened.logits(row)).mean() > 1e-3
 
 
+@pytest.mark.full
 def test_rank_and_alpha_patterns_and_rslora_are_baked_in(wide, tmp_path):
     adapter = make_adapter(wide, tmp_path / "adapter", config=PATTERNS)
     base = write_16_bit(wide, None, tmp_path)
@@ -55,6 +57,7 @@ def test_rank_and_alpha_patterns_and_rslora_are_baked_in(wide, tmp_path):
     assert shapes["blk.1.ffn_down.weight.lora_b"] == (256, 2)
 
 
+@pytest.mark.full
 def test_it_works_on_a_quantized_base(wide, wide_adapter, tmp_path):
     from burnish_engine.export.quantize.quantize import quantize
 

@@ -30,14 +30,19 @@ def contents(path):
     return keys, {tensor.name: tensor for tensor in reader.tensors}
 
 
+IN_16_BITS = f"{GPT_OSS} in 16 bits"
+
+
 def make(name, folder):
-    """A small model; gpt-oss with its experts in MXFP4."""
+    """A small model; gpt-oss with its experts in MXFP4, as it is published, or in bf16."""
+    if name == IN_16_BITS:
+        return make_mixture(GPT_OSS, folder)
     if name in MIXTURES:
         return make_mixture(name, folder, mxfp4=name == GPT_OSS)
     return make_small(name, folder)
 
 
-@pytest.mark.parametrize("name", [*PUBLISHED, *MIXTURES])
+@pytest.mark.parametrize("name", [*PUBLISHED, *MIXTURES, IN_16_BITS])
 def test_the_same_tensors_as_llama_cpps_own_converter(llama_source, name, tmp_path):
     source = make(name, tmp_path / "base")
     ours_keys, ours = contents(write_16_bit(source, None, tmp_path))
@@ -67,7 +72,7 @@ def test_the_same_tensors_as_llama_cpps_own_converter(llama_source, name, tmp_pa
             short = key.removeprefix(prefix)
             if short == "context_length" and config["model_type"] in BOUNDED and config.get("sliding_window"):
                 continue
-            if short.startswith("ssm.") or (short.startswith("expert_") and name not in MIXTURES):
+            if short.startswith("ssm.") or (short.startswith("expert_") and name not in {*MIXTURES, IN_16_BITS}):
                 continue  # of Granite 4 with Mamba layers or mixtures
             wanted = theirs_keys[key]
             if short == "rope.scaling.attn_factor" or isinstance(wanted, float):

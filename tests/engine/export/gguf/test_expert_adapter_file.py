@@ -28,6 +28,7 @@ def is_usual(name):
     return pytest.param(name, marks=() if name in {GPT_OSS, "Qwen/Qwen3-30B-A3B"} else pytest.mark.long)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [is_usual(name) for name in PUBLISHED])
 def test_base_and_adapter_are_the_trained_model(name, tmp_path):
     source = make_mixture(name, tmp_path / "base", **whole_pairs(name))

@@ -39,6 +39,7 @@ def no_window(name):
     return PUBLISHED[name]["model_type"] in {"mistral", "phi3"}
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_file_computes_what_transformers_computes(name, tmp_path, record_property):
     source = make_small(name, tmp_path / "base")
@@ -75,6 +76,7 @@ def test_a_granite_without_positions_is_the_same_in_llama_cpp(tmp_path):
     assert kl < MOST_KL
 
 
+@pytest.mark.full
 def test_gemmas_pattern_is_written_where_it_is_another(tmp_path):
     source = make_small("google/gemma-3-270m", tmp_path / "base")
     usual = read_header(write_16_bit(source, None, tmp_path)).metadata
@@ -91,6 +93,7 @@ def test_gemmas_pattern_is_written_where_it_is_another(tmp_path):
     assert kl < MOST_KL
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [

@@ -12,7 +12,7 @@ from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.gguf.mxfp4 import repack
-from burnish_engine.export.verify.fidelity import ROUNDED_ROPE_KL
+from burnish_engine.export.verify.limits import ROUNDED_ROPE_KL
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation.sampling import Sampling
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
@@ -50,6 +50,7 @@ def expert_tensors(source, layer):
     return {"gate": gate.numpy(), "up": up.numpy(), "down": down.numpy()}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("adapted", [False, True], ids=["base", "adapted"])
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_llama_cpp_computes_what_transformers_computes(name, adapted, tmp_path, record_property):
@@ -66,6 +67,7 @@ def test_llama_cpp_computes_what_transformers_computes(name, adapted, tmp_path, 
     assert difference < MOST_DIFFERENCE
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_stacks_are_those_of_transformers(name, tmp_path):
     source = make_mixture(name, tmp_path / "base")
@@ -76,6 +78,7 @@ def test_the_stacks_are_those_of_transformers(name, tmp_path):
     assert read_header(tmp_path / "tiny-F32.gguf").number("expert_count") == source.spec.experts.count
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_specs_matrices_are_the_files(name, tmp_path):
     source = make_mixture(name, tmp_path / "base", mxfp4=name == GPT_OSS)
@@ -88,6 +91,7 @@ def test_the_specs_matrices_are_the_files(name, tmp_path):
     assert predicted == written
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_routers_and_biases_stay_in_fp32(name, tmp_path):
     source = make_mixture(name, tmp_path / "base")
@@ -102,6 +106,7 @@ def test_routers_and_biases_stay_in_fp32(name, tmp_path):
         assert types[f"blk.{layer}.attn_sinks"] == types[f"blk.{layer}.ffn_up_exps.bias"] == "F32"
 
 
+@pytest.mark.full
 def test_mxfp4_is_written_bit_for_bit(tmp_path):
     source = make_mixture(GPT_OSS, tmp_path / "base", mxfp4=True)
     path = write_16_bit(source, None, tmp_path)
@@ -131,6 +136,7 @@ def test_only_adapted_stacks_leave_mxfp4(tmp_path):
     assert check_contents(path, Origin(source, adapter), load_tokenizer(source)) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [QWEN, GPT_OSS])
 def test_a_chat_with_the_file_goes_as_with_the_model(name, tmp_path):
     source = make_mixture(name, tmp_path / "base", mxfp4=name == GPT_OSS, **whole_pairs(name))
@@ -149,6 +155,7 @@ def test_a_chat_with_the_file_goes_as_with_the_model(name, tmp_path):
     assert reply.tokens == 20
 
 
+@pytest.mark.full
 def test_gpt_oss_rounds_its_rope_only_in_llama_cpp(tmp_path):
     """The file of a model whose bounds are not whole differs a little, as the report says."""
     source = make_mixture(GPT_OSS, tmp_path / "base")
@@ -201,6 +208,7 @@ def test_a_wrong_number_of_a_tokens_experts_is_found(tmp_path):
     assert "expert_gating_func" in problems
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [

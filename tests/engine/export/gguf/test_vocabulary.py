@@ -32,6 +32,7 @@ from support.models.export import (
 from support.models.sentencepiece import KINDS, save_sentencepiece
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("split", "names"),
     [("digits", {"smollm"}), (None, {"gpt-2"}), (GPT4, {"llama-bpe"}), (QWEN, {"llama-bpe", "qwen2"})],
@@ -46,6 +47,7 @@ def test_the_pre_tokenizer_is_found_by_trying(tmp_path, split, names):
     assert not list(tmp_path.glob("*.gguf"))
 
 
+@pytest.mark.full
 def test_no_pre_tokenizer_that_splits_alike_is_a_refusal_with_examples(tmp_path):
     source = source_with(tmp_path, GPT4)
     tokenizer = load_tokenizer(source)
@@ -57,6 +59,7 @@ def test_no_pre_tokenizer_that_splits_alike_is_a_refusal_with_examples(tmp_path)
     assert "became" in str(caught.value)
 
 
+@pytest.mark.full
 def test_a_wrong_pre_tokenizer_is_noticed(tmp_path):
     source = source_with(tmp_path, "digits")
     path = write_16_bit(source, None, tmp_path, change=lambda plan: replace(plan, pre_tokenizer="llama-bpe"))
@@ -83,6 +86,7 @@ def test_the_turn_end_becomes_eos_whatever_the_tokenizer_says(tmp_path):
     assert vocabulary.special["eos_token_id"] == tokenizer.convert_tokens_to_ids("<|im_end|>")
 
 
+@pytest.mark.full
 def test_a_turn_that_ends_with_a_message_end_stops_there(tmp_path):
     """As of Llama 3.1's tool calls: the file's end of turn is the token that the model learned to end with."""
     source = make_model(tmp_path / "base", "llama", vocab_size=1536)
@@ -117,6 +121,7 @@ LLAMA3_SPECIALS = (
 )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("in_template", [True, False])
 def test_bos_comes_once_whether_template_or_tokenizer_adds_it(tmp_path, in_template):
     from tokenizers.processors import TemplateProcessing
@@ -143,6 +148,7 @@ def test_bos_comes_once_whether_template_or_tokenizer_adds_it(tmp_path, in_templ
         assert model.is_end(tokenizer.convert_tokens_to_ids("<|end_of_text|>"))
 
 
+@pytest.mark.full
 def test_a_base_model_without_template_gets_the_one_it_was_trained_with(tmp_path):
     source = source_with(tmp_path, "digits", template=None)
     (source.folder / "chat_template.jinja").unlink()
@@ -153,6 +159,7 @@ def test_a_base_model_without_template_gets_the_one_it_was_trained_with(tmp_path
     assert vocabulary.special["eos_token_id"] == tokenizer.eos_token_id
 
 
+@pytest.mark.full
 def test_templates_without_an_end_token_keep_the_tokenizers(tmp_path):
     plain = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     tokenizer = save_tokenizer(tmp_path, "digits", template=plain)
@@ -161,6 +168,7 @@ def test_templates_without_an_end_token_keep_the_tokenizers(tmp_path):
     assert turn_end(tokenizer, tokenizer_template(tokenizer)) is None
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_sentencepiece_style_tokenizers(tmp_path, kind):
     source = make_model(tmp_path / "base", "llama", vocab_size=1024)

@@ -60,17 +60,20 @@ def logits(model):
     return model(input_ids=torch.tensor([IDS])).logits[0]
 
 
+@pytest.mark.full
 def test_what_is_trained_and_leaves_is_told_before_training(base):
     recipe = Recipe(model=ModelSection(path=str(base.folder)))
     assert any("language model alone" in note for note in plan_recipe(recipe).notes)
 
 
+@pytest.mark.full
 def test_the_gguf_is_the_language_model(base, adapter, tmp_path):
     path = write_16_bit(base, adapter, tmp_path)
     assert not [tensor.name for tensor in GGUFReader(path).tensors if tensor.name.startswith(("v.", "mm."))]
     assert gguf_kl(path, tuned_model(base, adapter), IDS[:40]) < 1e-4
 
 
+@pytest.mark.quick_cases(2)
 def test_the_gguf_equals_that_of_the_language_model_alone(base, tmp_path):
     alone = tmp_path / "alone"
     WholeModel(base, "fp32", CPU).save(alone)
@@ -81,6 +84,7 @@ def test_the_gguf_equals_that_of_the_language_model_alone(base, tmp_path):
     }
 
 
+@pytest.mark.quick_cases(1)
 def test_an_exported_adapter_fits_the_whole_model(base, adapter, tmp_path):
     from peft import PeftModel
 
@@ -93,6 +97,7 @@ def test_an_exported_adapter_fits_the_whole_model(base, adapter, tmp_path):
         assert float((logits(tuned) - wanted).abs().max()) > 1e-2
 
 
+@pytest.mark.full
 def test_a_merged_folder_stays_the_whole_model(base, adapter, tmp_path):
     fine = tmp_path / "fine"  # in fp32, so that merging rounds nothing
     shutil.copytree(base.folder, fine)
@@ -120,6 +125,7 @@ def test_an_adapter_as_gguf_names_the_language_models_tensors(base, adapter, tmp
     assert all(name.startswith("blk.") for name in names)
 
 
+@pytest.mark.full
 def test_a_model_whose_every_weight_was_trained_is_a_language_model(base, tmp_path):
     WholeModel(base, "bf16", CPU).save(tmp_path / "out")
     saved = open_model(str(tmp_path / "out"))

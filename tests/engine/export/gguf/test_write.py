@@ -47,6 +47,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CASES)
 def test_f16_computes_what_the_model_computes(name, tmp_path):
     family, changes = CASES[name]
@@ -59,6 +60,7 @@ def test_f16_computes_what_the_model_computes(name, tmp_path):
     assert gguf_kl(path, tuned_model(source, None), row) > 1e-3  # without its adapter it is another model
 
 
+@pytest.mark.full
 def test_bf16_is_rounded_once_from_fp32(wide, wide_adapter, tmp_path):
     path = write_16_bit(wide, wide_adapter, tmp_path, kind="BF16")
     assert read_header(path).type_counts() == {"BF16": 15, "F32": 5}
@@ -91,6 +93,7 @@ def test_the_license_of_the_base_goes_along(tmp_path):
     assert "general.license" not in read_header(write_16_bit(source, None, tmp_path)).metadata
 
 
+@pytest.mark.full
 def test_vocabulary_is_padded_to_the_rows_of_the_embedding(tmp_path):
     source = make_model(tmp_path / "base", "llama", vocab_size=640)
     path = write_16_bit(source, None, tmp_path)
@@ -118,6 +121,7 @@ def test_names_that_switch_on_rules_in_libllama_are_defused(wide, tmp_path, name
         assert model.metadata["general.name"] == clean
 
 
+@pytest.mark.full
 def test_weights_beyond_f16_are_refused_and_fit_bf16(tmp_path):
     source = make_model(tmp_path / "base", "llama")
     model = tuned_model(source, None)
@@ -129,6 +133,7 @@ def test_weights_beyond_f16_are_refused_and_fit_bf16(tmp_path):
     write_16_bit(source, None, tmp_path, kind="BF16")
 
 
+@pytest.mark.full
 def test_weights_that_are_no_numbers_are_refused(tmp_path):
     source = make_model(tmp_path / "base", "llama")
     model = tuned_model(source, None)
@@ -148,6 +153,7 @@ def test_unknown_families_are_told_which_are_known(wide, tmp_path):
     assert all(family.pre_tokenizers for family in FAMILIES.values())
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("family", "changes", "words"),
     [
@@ -163,6 +169,7 @@ def test_what_llama_cpp_does_not_compute_is_refused(tmp_path, family, changes, w
         write_16_bit(source, None, tmp_path)
 
 
+@pytest.mark.full
 def test_mistrals_window_bounds_the_context(tmp_path):
     source = make_model(tmp_path / "base", "mistral", sliding_window=128)
     assert read_header(write_16_bit(source, None, tmp_path)).metadata["llama.context_length"] == 128

@@ -53,6 +53,7 @@ def seen_by_linear(source, adapter, texts, layer=1):
     return {key: torch.cat(value) for key, value in found.items()}
 
 
+@pytest.mark.full
 def test_only_an_experts_own_tokens_count(tmp_path):
     source = make_mixture(QWEN, tmp_path / "base")
     adapter, texts = adapt_experts(source, tmp_path / "adapter"), rows(source, 4)
@@ -69,6 +70,7 @@ def test_only_an_experts_own_tokens_count(tmp_path):
     np.testing.assert_array_equal(found.columns[GATES], found.columns[UPS])
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_every_quantized_weight_has_its_numbers(name, tmp_path):
     source = make_mixture(name, tmp_path / "base")
@@ -96,6 +98,7 @@ def test_an_expert_without_a_token_is_rounded_plainly_and_told(tmp_path):
         np.testing.assert_allclose(back[name], columns.reshape(-1), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_llama_cpp_takes_each_experts_own_columns(tmp_path):
     """A matrix that cares for another half of the columns in each expert gets that half closer."""
     from gguf import GGUFReader
@@ -117,6 +120,7 @@ def test_llama_cpp_takes_each_experts_own_columns(tmp_path):
     assert (first[1::2] > last[1::2]).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("quant", ["Q4_K_M", "IQ4_XS", *(pytest.param(one, marks=pytest.mark.long) for one in (
     "Q8_0", "Q6_K", "Q5_K_M", "Q5_0", "Q4_0", "Q4_1", "IQ4_NL", "Q3_K_M", "IQ3_M", "IQ3_XXS", "Q2_K", "IQ2_M",
 ))])  # fmt: skip
@@ -132,6 +136,7 @@ def test_types_are_those_predicted_and_the_file_is_the_model(name, quant, tmp_pa
     assert check_contents(made.path, Origin(source, adapter), load_tokenizer(source)) == []
 
 
+@pytest.mark.full
 def test_experts_in_mxfp4_stay_so_in_every_type(tmp_path):
     from burnish_engine.export.quantize.quantize import predicted_bytes
 

@@ -78,6 +78,7 @@ def gathered(wide, wide_adapter, tmp_path_factory):
     return folder / "matrix", folder / "moments"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", BLOCK_FORMATS)
 def test_codes_are_unpacked_and_packed_as_llama_cpp_does(quantized, kind):
     data = quantized[kind]
@@ -157,6 +158,7 @@ def test_the_root_is_the_moments_and_needs_one():
         upper_cholesky(np.full((4, 4), np.nan, np.float32))
 
 
+@pytest.mark.full
 def test_moments_are_those_of_what_goes_in(wide, wide_adapter, gathered):
     model, seen = tuned_model(wide, wide_adapter), []
     layer = model.base_model.model.model.layers[1].mlp.down_proj.base_layer
@@ -170,6 +172,7 @@ def test_moments_are_those_of_what_goes_in(wide, wide_adapter, gathered):
     np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-4 * np.abs(wanted).max())
 
 
+@pytest.mark.full
 def test_little_memory_takes_more_passes_and_gives_the_same(
     wide, wide_adapter, wide_f16, gathered, tmp_path, monkeypatch
 ):
@@ -191,6 +194,7 @@ def test_little_memory_takes_more_passes_and_gives_the_same(
         assert path.read_bytes() == (gathered[1] / path.name).read_bytes()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", ["LiquidAI/LFM2-350M", "microsoft/Phi-4-mini-instruct", "google/gemma-3-270m", "Qwen/Qwen3-0.6B"]
 )
@@ -224,6 +228,7 @@ def test_a_moment_without_a_root_leaves_the_diagonal(wide, tmp_path, monkeypatch
     assert "blk.1.attn_q" in written
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("quant", ["Q4_K_M", "IQ4_NL"])
 def test_a_file_of_the_worker_is_nearer_in_every_layer(wide, wide_adapter, wide_f16, gathered, tmp_path, quant):
     matrix, folder = gathered
@@ -248,12 +253,14 @@ def test_a_file_of_the_worker_is_nearer_in_every_layer(wide, wide_adapter, wide_
     assert gguf_kl(made.path, model, row) < gguf_kl(plain.path, model, row)
 
 
+@pytest.mark.full
 def test_moments_without_a_matrix_are_not_used(wide_f16, gathered, tmp_path):
     for name, folder in (("a", None), ("b", gathered[1])):
         quantize(wide_f16, tmp_path / name, "Q4_0", hessians=folder, threads=1)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+@pytest.mark.full
 def test_refining_can_be_canceled_between_tensors(wide_f16, gathered, tmp_path):
     shares = []
     with pytest.raises(StoppedError):
@@ -279,6 +286,7 @@ def test_memory_for_roots_is_counted(wide_f16):
     assert quantizing_bytes(header, refined=True) > quantizing_bytes(header) + 4 * 512 * 512
 
 
+@pytest.mark.full
 def test_moments_are_in_the_forecast(wide, wide_adapter, wide_f16):
     size = hessian_bytes(hessian_sizes(read_header(wide_f16).tensors).values())
     for quant, wanted in (("Q4_0", size), ("Q8_0", 0)):

@@ -24,6 +24,7 @@ def measured(wide, wide_adapter):
     return compute_importance(tuned_model(wide, wide_adapter), rows(wide, 8), names_of(wide), tokens=10_000)
 
 
+@pytest.mark.full
 def test_every_linear_layer_but_the_head_is_measured(measured, wide, wide_f16):
     from burnish_engine.export.gguf.header import read_header
 
@@ -33,6 +34,7 @@ def test_every_linear_layer_but_the_head_is_measured(measured, wide, wide_f16):
     assert measured.tokens == sum(map(len, rows(wide, 8)))
 
 
+@pytest.mark.full
 def test_the_numbers_are_mean_squares_of_what_goes_in(wide, wide_adapter, measured):
     model = tuned_model(wide, wide_adapter)
     seen = []
@@ -47,6 +49,7 @@ def test_the_numbers_are_mean_squares_of_what_goes_in(wide, wide_adapter, measur
     np.testing.assert_allclose(measured.columns["blk.0.attn_v.weight"], wanted, rtol=1e-6)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", ["LiquidAI/LFM2-350M", "microsoft/Phi-4-mini-instruct", "google/gemma-3-270m"])
 def test_every_family_has_numbers_for_every_quantized_weight(name, tmp_path):
     from burnish_engine.export.gguf.header import read_header
@@ -108,6 +111,7 @@ def test_what_is_no_matrix_is_told(tmp_path):
         read_importance(tmp_path / "x")
 
 
+@pytest.mark.full
 def test_columns_that_matter_are_rounded_less(wide, wide_f16, tmp_path):
     """A matrix that cares for one half of the columns gets that half closer."""
     from gguf import GGUFReader
@@ -137,11 +141,13 @@ def test_types_that_need_a_matrix_are_refused_without_one(wide_f16, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_the_trained_adapter_counts(wide, wide_adapter, measured):
     without = compute_importance(tuned_model(wide, None), rows(wide, 8), names_of(wide), tokens=10_000)
     assert not np.allclose(without.columns["blk.1.ffn_down.weight"], measured.columns["blk.1.ffn_down.weight"])
 
 
+@pytest.mark.full
 def test_a_file_made_with_a_matrix_is_the_model_still(wide, wide_adapter, wide_f16, measured, tmp_path):
     write_importance(measured, tmp_path / "matrix")
     made = quantize(wide_f16, tmp_path / "x.gguf", "IQ4_NL", importance=tmp_path / "matrix", threads=1)

@@ -68,6 +68,7 @@ def deep(tmp_path_factory):
     return path, even_importance(path, folder / "matrix")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("quant", "importance"),
     [
@@ -84,6 +85,7 @@ def test_types_of_every_layer_are_predicted(deep, tmp_path, quant, importance):
     assert made.bytes == predicted_bytes(read_header(path), quant, importance=importance)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["LiquidAI/LFM2-350M", "microsoft/Phi-4-mini-instruct", "google/gemma-3-1b-it"])
 def test_sizes_of_other_families_are_predicted(tmp_path, name):
     path = write_16_bit(make_small(name, tmp_path / "base"), None, tmp_path)
@@ -94,6 +96,7 @@ def test_sizes_of_other_families_are_predicted(tmp_path, name):
             assert made.bytes == predicted_bytes(read_header(path), quant, importance=importance is not None)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("quant", get_args(GgufType))
 def test_every_type_is_made_and_as_large_as_predicted(wide, wide_f16, tmp_path_factory, tmp_path, quant):
     target = tmp_path / f"{quant}.gguf"
@@ -109,6 +112,7 @@ def test_every_type_is_made_and_as_large_as_predicted(wide, wide_f16, tmp_path_f
         assert model.logits(rows(wide, 1)[0][:4]).shape == (4, model.vocab_size)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("quant", "weighed"), [("Q8_0", False), ("Q4_K_M", True)])
 def test_the_worker_makes_the_same_file_and_tells_how_far_it_is(wide_f16, tmp_path_factory, tmp_path, quant, weighed):
     aside, shares = tmp_path_factory.mktemp("aside"), []
@@ -121,6 +125,7 @@ def test_the_worker_makes_the_same_file_and_tells_how_far_it_is(wide_f16, tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == ["x.gguf"]
 
 
+@pytest.mark.full
 def test_replaced_types_are_told_in_words(narrow_f16, tmp_path):
     made = quantize(narrow_f16, tmp_path / "x.gguf", "Q4_K_M", threads=1)
     assert made.bytes == predicted_bytes(read_header(narrow_f16), "Q4_K_M")
@@ -198,6 +203,7 @@ def test_a_worker_that_dies_is_told(wide_f16, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.full
 def test_llama_cpps_own_words_reach_the_person(wide_f16, tmp_path):
     broken = tmp_path / "broken.gguf"
     whole = wide_f16.read_bytes()
@@ -252,6 +258,7 @@ subprocess.Popen([sys.executable, "-c", worker, *sys.argv[1:]], stdin=subprocess
 """
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)  # that of a worker which waits for its input, or outlives its parent
 def test_the_worker_finds_standard_input_empty_and_ends_with_a_parent_that_is_killed(wide_f16, tmp_path):
     command = [sys.executable, "-c", STUCK, str(wide_f16), str(tmp_path / "x.gguf"), "7", "1"]

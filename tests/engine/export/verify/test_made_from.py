@@ -71,6 +71,7 @@ def verified(path, source, adapter, **options):
     return file
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("quant", ["Q4_0", "Q2_K"])
 def test_the_weights_show_what_a_file_was_made_from(wide, slight, files, quant):
     def held(name):
@@ -86,6 +87,7 @@ def test_the_weights_show_what_a_file_was_made_from(wide, slight, files, quant):
     assert trained.share == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.full
 def test_the_error_of_the_share_is_as_large_as_its_spread(wide, files, tmp_path):
     """Over changes that have nothing to do with a file, the share is off by about its error."""
     path, found = files["base", "Q4_0"], []
@@ -96,6 +98,7 @@ def test_the_error_of_the_share_is_as_large_as_its_spread(wide, files, tmp_path)
     assert 0.2 < spread < 4.0
 
 
+@pytest.mark.full
 def test_a_four_bit_file_of_the_base_is_refused_although_its_predictions_are_near(wide, slight, files):
     file = verified(files["base", "Q4_0"], wide, slight)
     assert file.mean_kl < 0.1
@@ -105,6 +108,7 @@ def test_a_four_bit_file_of_the_base_is_refused_although_its_predictions_are_nea
     assert not file.unproven
 
 
+@pytest.mark.full
 def test_a_four_bit_file_of_the_trained_model_passes_without_a_record(wide, slight, files):
     file = verified(files["trained", "Q4_0"], wide, slight)
     assert file.passed, file.problems
@@ -112,6 +116,7 @@ def test_a_four_bit_file_of_the_trained_model_passes_without_a_record(wide, slig
     assert not file.unproven
 
 
+@pytest.mark.full
 def test_a_file_with_twice_the_change_is_refused(wide, slight, files, tmp_path):
     """As of a merge that takes the adapter's scale twice."""
     half = scaled(slight, tmp_path / "half", 0.5)
@@ -120,6 +125,7 @@ def test_a_file_with_twice_the_change_is_refused(wide, slight, files, tmp_path):
     assert file.change_held == pytest.approx(2.0, abs=0.2)
 
 
+@pytest.mark.full
 def test_a_change_that_rounding_hides_is_unproven_and_a_record_proves_it(wide, slight, tmp_path):
     hardly = scaled(slight, tmp_path / "hardly", 1e-4)
     path = quantized(wide, hardly, tmp_path / "made", "Q4_0")
@@ -132,6 +138,7 @@ def test_a_change_that_rounding_hides_is_unproven_and_a_record_proves_it(wide, s
     assert not recorded.unproven
 
 
+@pytest.mark.full
 def test_sixteen_bits_hide_nothing(wide, slight, tmp_path):
     hardly = scaled(slight, tmp_path / "hardly", 1e-4)
     (tmp_path / "made").mkdir()
@@ -139,6 +146,7 @@ def test_sixteen_bits_hide_nothing(wide, slight, tmp_path):
     assert verified(path, wide, hardly).passed
 
 
+@pytest.mark.full
 def test_a_whole_models_file_is_proven_with_the_model_before_training_only(wide, tmp_path):
     trained = tmp_path / "trained"
     trained.mkdir()
@@ -165,6 +173,7 @@ def test_a_whole_models_file_is_proven_with_the_model_before_training_only(wide,
     assert verified(tmp_path / "made" / "Q4_0.gguf", source, None).passed
 
 
+@pytest.mark.full
 def test_training_that_changed_nothing_shows_nothing(wide, wide_adapter, files, tmp_path):
     still = scaled(wide_adapter, tmp_path / "still", 0.0)
     path = files["base", "Q4_0"]
@@ -178,6 +187,7 @@ def test_a_share_says_something_beyond_its_error_only(share, shown, refuted):
     assert (change.is_shown, change.is_refuted) == (shown, refuted)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("number", "name"), [(0, "F32"), (9, "Q5_1"), (13, "Q3_K_L")])
 def test_a_file_of_a_type_that_no_export_makes_is_called_what_it_is(wide, slight, tmp_path, number, name):
     """Another program made it; its report speaks of no type that it has not."""

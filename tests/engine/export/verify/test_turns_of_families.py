@@ -110,6 +110,7 @@ def test_all_exported_families_of_the_catalog_are_here():
     assert families <= {(PUBLISHED | MIXTURES)[case[0]]["model_type"] for case in TURNS.values()}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", TURNS)
 def test_bos_stands_once_and_replies_end(name, tmp_path):
     published, template, bos, eos, adds_bos, turn_end = TURNS[name]

@@ -48,6 +48,7 @@ def peft_merged(source, adapter):
     return PeftModel.from_pretrained(load_base(source, "fp32", CPU), str(adapter)).merge_and_unload()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "form"), forms())
 def test_the_folder_is_what_peft_merges(name, form, tmp_path):
     source = make(name, form, tmp_path / "base")
@@ -64,6 +65,7 @@ def test_the_folder_is_what_peft_merges(name, form, tmp_path):
     assert changed == 2 * sum(layer.is_mixture for layer in source.spec.layers)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("name", "form"), forms())
 def test_both_ways_to_merge_agree(name, form, tmp_path):
     source = make(name, form, tmp_path / "base")
@@ -79,6 +81,7 @@ def test_both_ways_to_merge_agree(name, form, tmp_path):
                 torch.testing.assert_close(weights.load_expert(stack, expert, part), load(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_ranks_and_scales_of_their_own_are_kept(tmp_path):
     source = make_mixture(QWEN, tmp_path / "base")
     config = LoraConfig(
@@ -106,6 +109,7 @@ def test_ranks_and_scales_of_their_own_are_kept(tmp_path):
     torch.testing.assert_close(trained.load(router), wanted[router], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_a_router_that_files_call_otherwise_is_merged(tmp_path):
     source = make_mixture(MIXTRAL, tmp_path / "base")
     config = LoraConfig(
@@ -123,6 +127,7 @@ def test_a_router_that_files_call_otherwise_is_merged(tmp_path):
     torch.testing.assert_close(trained.load(stored), wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_experts_in_mxfp4_stay_so_where_only_attention_is_adapted(tmp_path):
     source = make_mixture(GPT_OSS, tmp_path / "base", mxfp4=True)
     adapter = adapt_experts(source, tmp_path / "adapter", targets=["q_proj", "o_proj"])
@@ -157,6 +162,7 @@ def test_an_adapter_of_another_mixture_is_told(tmp_path):
         MergedWeights(source, adapt_experts(other, tmp_path / "adapter"))
 
 
+@pytest.mark.full
 def test_a_number_in_place_of_an_experts_matrix_is_told(tmp_path):
     adapter = adapt_experts(make_mixture(QWEN, tmp_path / "base"), tmp_path / "adapter")
     tensors = load_file(adapter / "adapter_model.safetensors")

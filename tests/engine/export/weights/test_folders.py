@@ -65,6 +65,7 @@ def test_an_adapter_that_did_not_go_into_the_folder_is_refused(wide, wide_adapte
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 def test_fp32_bases_stay_exact(wide, wide_adapter, tmp_path):
     merged = open_model(str(export_safetensors(wide, wide_adapter, tmp_path / "merged")))
     with torch.no_grad():
@@ -134,6 +135,7 @@ def test_no_space_before_and_while_writing(wide, wide_adapter, tmp_path, monkeyp
     assert not (tmp_path / "merged").exists()
 
 
+@pytest.mark.full
 def test_the_adapter_alone(wide, wide_adapter, tmp_path):
     out = export_adapter(wide_adapter, tmp_path / "copy")
     with torch.no_grad():

@@ -40,11 +40,13 @@ def check_equal(source, adapter):
     torch.testing.assert_close(merged_logits(source, adapter), wanted, rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", ["lora", "rslora", "dora"])
 def test_every_method_is_merged_as_peft_computes_it(wide, tmp_path, method):
     check_equal(wide, make_adapter(wide, tmp_path / "adapter", method=method))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", ["lora", "rslora", "dora"])
 @pytest.mark.parametrize("name", ["llama", "gemma3", "phi4-mini", "lfm2", "granite4", "olmo2", "ministral3"])
 def test_merged_weights_are_those_of_pefts_own_merge(tmp_path, name, method):
@@ -64,6 +66,7 @@ def test_merged_weights_are_those_of_pefts_own_merge(tmp_path, name, method):
     assert changed >= 4 * open_model(str(folder)).spec.num_layers
 
 
+@pytest.mark.full
 def test_names_that_transformers_changes_when_it_loads_are_merged_too(tmp_path):
     """LFM3's gates have another name in the files."""
     folder = tiny_models.make("lfm3", tmp_path / "base", tokenizer=True)
@@ -73,6 +76,7 @@ def test_names_that_transformers_changes_when_it_loads_are_merged_too(tmp_path):
     check_equal(source, adapter)
 
 
+@pytest.mark.full
 def test_rank_and_alpha_patterns(wide, tmp_path):
     config = LoraConfig(
         r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"], use_rslora=True, task_type="CAUSAL_LM",
@@ -81,6 +85,7 @@ def test_rank_and_alpha_patterns(wide, tmp_path):
     check_equal(wide, make_adapter(wide, tmp_path / "adapter", config=config))
 
 
+@pytest.mark.full
 def test_modules_to_save_and_trained_biases_take_the_place_of_the_base(tmp_path):
     source = make_model(tmp_path / "base", "llama", attention_bias=True, tie_word_embeddings=False)
     config = LoraConfig(
@@ -89,6 +94,7 @@ def test_modules_to_save_and_trained_biases_take_the_place_of_the_base(tmp_path)
     check_equal(source, make_adapter(source, tmp_path / "adapter", config=config))
 
 
+@pytest.mark.full
 def test_an_adapter_on_the_embedding(tmp_path):
     source = make_model(tmp_path / "base", "llama", tie_word_embeddings=False)
     config = LoraConfig(r=4, target_modules=["embed_tokens", "o_proj"], task_type="CAUSAL_LM")
@@ -127,6 +133,7 @@ def test_without_an_adapter_nothing_changes(wide):
         assert torch.equal(weights.load(name), stored[name].float())
 
 
+@pytest.mark.full
 def test_bf16_bases_are_summed_in_fp32(wide, wide_adapter, tmp_path):
     base = tmp_path / "bf16"
     shutil.copytree(wide.folder, base)

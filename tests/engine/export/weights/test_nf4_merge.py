@@ -44,6 +44,7 @@ def test_every_linear_layer_but_the_head_is_rounded(wide):
     assert torch.equal(weights.load(norm), exact.load(norm))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("onto_rounded", [False, True])
 def test_both_merges_are_exact_and_both_are_measured(wide, wide_adapter, tmp_path, onto_rounded):
     report = export_gguf(
@@ -62,6 +63,7 @@ def test_both_merges_are_exact_and_both_are_measured(wide, wide_adapter, tmp_pat
     assert gguf_kl(path, near, row) < 1e-6 < 1e-5 < gguf_kl(path, far, row)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("onto_rounded", [False, True])
 def test_a_file_says_what_it_was_merged_onto_whatever_the_recipe_says(wide, wide_adapter, tmp_path, onto_rounded):
     """As after `burnish export --merge-onto`, of which the run's recipe knows nothing."""
@@ -80,6 +82,7 @@ def test_a_file_says_what_it_was_merged_onto_whatever_the_recipe_says(wide, wide
     assert Origin(wide, wide_adapter).rounded == frozenset()
 
 
+@pytest.mark.full
 def test_folders_can_be_merged_onto_rounded_weights(wide, wide_adapter, tmp_path):
     from safetensors.torch import load_file
 
@@ -109,6 +112,7 @@ def test_experts_of_the_fast_engine_are_rounded_matrix_by_matrix(name, tmp_path)
             torch.testing.assert_close(checked, found, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_experts_in_mxfp4_are_never_rounded_again(tmp_path):
     source = make_mixture("openai/gpt-oss-20b", tmp_path / "base", mxfp4=True)
     assert not any(".experts." in name for name in rounded_names(source, experts=True))

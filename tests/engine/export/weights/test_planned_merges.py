@@ -63,6 +63,7 @@ def promised_and_done(source, targets, folder):
     return [one.works for found in (planned, finished) for one in found if one.kind == "safetensors"] + [done]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", SOME)
 def test_a_merge_is_planned_as_it_is_done(name, tmp_path):
     source = saved_base(name, tmp_path / "base")

@@ -284,6 +284,7 @@ def test_an_idle_link_is_not_taken_for_a_slow_one():
     assert topology(machine(gpu(0, pcie=loaded))).between(0, HOST).gb_s == pytest.approx(3.0, rel=0.01)
 
 
+@pytest.mark.full
 @given(
     count=st.integers(0, 5),
     link=st.sampled_from([P2P, NO_P2P, BRIDGE, {}]),

@@ -45,6 +45,7 @@ def test_the_lock_is_held_during_the_job_only(locks):
     assert not locks.exists()
 
 
+@pytest.mark.full
 @SYSTEMD
 def test_a_killed_job_leaves_no_lock(locks):
     job = subprocess.Popen([sys.executable, "-c", JOB], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -17,6 +17,7 @@ def take(size):
             held[page] = 1
 
 
+@pytest.mark.full
 def test_what_was_given_back_counts():
     reset_peak()
     take(96 * MIB)
@@ -26,6 +27,7 @@ def test_what_was_given_back_counts():
     assert peak >= held_bytes() + 64 * MIB
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can reset it")
 def test_a_reset_forgets_what_was_before():
     take(96 * MIB)

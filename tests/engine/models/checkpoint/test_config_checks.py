@@ -106,6 +106,7 @@ OTHERS = {
 }  # fmt: skip
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", [*PLAIN, *OTHERS])
 def test_families_that_transformers_computes_are_compared_too(name, tmp_path):
     if name in PLAIN:
@@ -198,6 +199,7 @@ def test_a_shard_without_what_the_index_places_there(folder):
     assert "do not have them" in refused(folder)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("command", ["plan", "train"])
 @pytest.mark.parametrize("damage", ["value", "dtype", "layers", "weights", "tokenizer"])
 def test_plan_and_train_end_alike(folder, tmp_path, capsys, command, damage):

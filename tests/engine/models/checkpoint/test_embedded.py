@@ -156,6 +156,7 @@ def test_what_an_interrupted_unpacking_left_goes(light, burnish_home):
     assert not interrupted.exists()
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_it_is_a_plain_model_folder_that_answers(embedded_model):
     source = open_model("embedded")

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 RACE = """
 import json, sys, threading
 from pathlib import Path
@@ -29,6 +31,7 @@ print(problems)
 """
 
 
+@pytest.mark.full
 def test_first_imports_of_transformers_on_several_threads_succeed():
     done = subprocess.run([sys.executable, "-c", RACE], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -118,6 +118,7 @@ def test_an_unknown_architecture(folder, family):
     assert "Python code" not in refused(folder)
 
 
+@pytest.mark.full
 def test_code_in_the_folder_is_never_run(folder, tmp_path):
     ran = tmp_path / "ran"
     (folder / "evil.py").write_text(f"open({str(ran)!r}, 'w')\nclass Model: pass\nclass Config: pass\n")

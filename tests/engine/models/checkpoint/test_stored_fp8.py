@@ -27,6 +27,7 @@ def loaded(folder, **options):
     return load_decoder(parity.model_source(folder), DecoderOptions(**options)).decoder
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_16_bits_weights_are_codes_times_scales(base, tmp_path, kind):
     values = publish(base, tmp_path / "published", kind)

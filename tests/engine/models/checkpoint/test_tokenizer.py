@@ -20,6 +20,7 @@ def source(folder, rows=0, model_type="llama", **more):
     return ModelSource(folder, "x", {"model_type": model_type}, None, rows=rows, **more)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("legacy", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_ids_are_those_of_the_folders_own_file(tmp_path, kind, legacy):

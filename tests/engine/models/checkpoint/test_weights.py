@@ -243,6 +243,7 @@ print(peak() - before, destination.float().mean().item())
 """
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="the peak is read through getrusage")
 def test_loading_takes_no_second_copy(tmp_path):
     made = torch.Generator().manual_seed(0)
@@ -260,7 +261,6 @@ def test_loading_takes_no_second_copy(tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_loading_to_a_gpu(tmp_path):
     tensors = random_tensors(torch.bfloat16)
     with Checkpoint(save(tmp_path, tensors), piece_bytes=500) as checkpoint:

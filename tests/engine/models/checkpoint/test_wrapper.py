@@ -106,6 +106,7 @@ def whole_logits(folder, ids):
         return model(input_ids=ids).logits[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "wrapper", [pytest.param(name, marks=() if name in {"gemma3", "mistral3"} else pytest.mark.long) for name in TEXTS]
 )

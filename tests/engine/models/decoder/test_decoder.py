@@ -36,6 +36,7 @@ def reference(folders):
     return plain, parity.peft_logits(tuned, BATCH), *parity.peft_gradients(tuned, BATCH)
 
 
+@pytest.mark.full
 def test_logits_are_those_of_transformers(folders, reference):
     assert parity.same_logits(parity.fast(folders[0]).logits(BATCH), reference[0], 1e-5)
 
@@ -45,6 +46,7 @@ def test_logits_with_an_adapter_are_those_of_peft(folders, reference):
     assert parity.same_logits(parity.fast(*folders).logits(BATCH), reference[1], 1e-5)
 
 
+@pytest.mark.full
 def test_packed_documents_know_nothing_of_each_other(folders):
     ours = parity.fast(*folders)
     alone = torch.cat([ours.logits(one) for one in parity.single(BATCH)])
@@ -52,6 +54,7 @@ def test_packed_documents_know_nothing_of_each_other(folders):
     assert parity.same_logits(ours.logits(BATCH, rows=512), alone, 1e-5)  # however much padding follows
 
 
+@pytest.mark.quick_cases(32)
 @pytest.mark.parametrize("level", ["all", "input"])
 def test_gradients_are_those_of_peft(folders, reference, level):
     """Where all is kept and where least is; what the other levels keep does not change a bit of it, as tested below."""
@@ -61,6 +64,7 @@ def test_gradients_are_those_of_peft(folders, reference, level):
     assert parity.worst(ours, gradients) < 1e-5
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize(("level", "rows"), [("products", 37), ("narrow", 64)])
 def test_gradients_are_those_of_peft_in_tiles(folders, reference, level, rows, monkeypatch):
     """Of the feed-forward; 37 rows do not divide the pass."""
@@ -81,6 +85,7 @@ def test_gradients_are_those_of_peft_in_tiles(folders, reference, level, rows, m
     assert parity.worst(found, gradients) < 1e-4
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("dtype", "rows"), [(torch.float32, 0), (torch.float32, 48), (torch.bfloat16, 48)])
 def test_what_is_kept_does_not_change_a_bit(folders, dtype, rows):
     """Plans that tile alike: whatever is computed again, or came back from the host, is what it was."""
@@ -141,6 +146,7 @@ def peft_adapter(base, folder, **settings):
     return folder
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_any_adapter_computes_what_peft_computes(bases, tmp_path, name):
     base = bases("qwen3" if name in {"patterns", "last layer only"} else "llama")
@@ -156,6 +162,7 @@ def test_any_adapter_computes_what_peft_computes(bases, tmp_path, name):
             assert (parity.distance(found[key], gradient) < 1e-4) if gradient.any() else not found[key].any(), key
 
 
+@pytest.mark.full
 def test_layers_below_the_lowest_adapter_are_not_differentiated(bases, tmp_path, monkeypatch):
     base = bases("llama")
     ours = parity.fast(base, peft_adapter(base, tmp_path / "adapter", **ADAPTERS["one module"]))
@@ -172,6 +179,7 @@ def test_layers_below_the_lowest_adapter_are_not_differentiated(bases, tmp_path,
     assert parity.fast(base).loaded.decoder.first_trained == 2
 
 
+@pytest.mark.full
 def test_a_gradient_is_added_to_what_is_there(bases, tmp_path):
     """Several passes of a step accumulate."""
     base = bases("llama")
@@ -233,6 +241,7 @@ def test_a_soft_cap_bounds_the_logits(bases, softcap):
     torch.testing.assert_close(decoder.logits(hidden), plain if softcap is None else 5.0 * torch.tanh(plain / 5.0))
 
 
+@pytest.mark.full
 def test_final_soft_cap_of_gemma(tmp_path):
     base = tiny_models.make("gemma3", tmp_path / "base", final_logit_softcapping=2.0)
     adapter = tiny_models.lora(base, tmp_path / "adapter")
@@ -253,6 +262,7 @@ def errors(base, adapter, truth, dtype, device):
     return np.array([[parity.distance(one, true) for one, true in zip(both, truth, strict=True)] for both in found])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("name", ["llama3", "qwen3", "gemma3", "phi4-mini", "lfm2"])
 def test_bf16_is_as_close_to_the_truth_as_peft(tmp_path, name, device):

@@ -52,6 +52,7 @@ def rounded(model, kept=(), *, dtype=torch.float32):
     return model
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", tiny_models.SHAPES)
 def test_quantized_on_load_it_computes_with_the_dequantized_weights(bases, adapters, name):
     theirs = rounded(parity.peft(bases(name), adapters(name)))
@@ -65,6 +66,7 @@ def test_quantized_on_load_it_computes_with_the_dequantized_weights(bases, adapt
         assert parity.worst(ours.gradients(BATCH, keep)[1], gradients) < 1e-4
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("level", "times"), [("products", 8), ("narrow", 8), ("attention", 10)])
 def test_tiles_share_what_was_unpacked(bases, adapters, monkeypatch, level, times):
     """Each matrix once forward and once backward, qkv and o once more where they are computed again; the same bits."""
@@ -79,6 +81,7 @@ def test_tiles_share_what_was_unpacked(bases, adapters, monkeypatch, level, time
     assert parity.worst(found[0][1], found[1][1]) < 1e-5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16])
 def test_quantizing_loses_nothing_before_it_rounds(tmp_path, stored):
     """Whatever type is stored and computed in, the 4 bits are those of the stored numbers."""
@@ -93,6 +96,7 @@ def test_quantizing_loses_nothing_before_it_rounds(tmp_path, stored):
             assert torch.equal(found.absmax_q, wanted.absmax_q)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("storage", [torch.uint8, torch.bfloat16])
 @pytest.mark.parametrize("double", [True, False])
 def test_a_checkpoint_of_bitsandbytes_is_the_decoder_quantized_here(bases, adapters, tmp_path, double, storage):
@@ -110,6 +114,7 @@ def test_a_checkpoint_of_bitsandbytes_is_the_decoder_quantized_here(bases, adapt
     assert 0.01 < parity.distance(stored.logits(BATCH), theirs) < 0.5
 
 
+@pytest.mark.full
 def test_what_a_dynamic_checkpoint_left_in_16_bits_stays_so(tmp_path):
     base = tiny_models.make("llama", tmp_path / "base", dtype=torch.bfloat16)
     adapter = tiny_models.lora(base, tmp_path / "adapter")
@@ -235,6 +240,7 @@ def test_everything_is_in_the_type_that_was_asked_for(bases, adapters, dtype):
         assert layer.mixer.table_PR.dtype == torch.float32
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3"])
 def test_made_up_weights_are_a_checkpoint_too(name, bases):
     spec = parity.model_source(bases(name)).spec

@@ -73,6 +73,7 @@ def host_cases():
         yield pytest.param(way, places, marks=() if column in {0, 1 + row % 3} else pytest.mark.long)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("way", "places"), host_cases())
 def test_weights_from_the_host_compute_the_same_bits(model, way, places):
     here, there = made(model, **WAYS[way]), made(model, PLACES[places], **WAYS[way])
@@ -84,6 +85,7 @@ def test_weights_from_the_host_compute_the_same_bits(model, way, places):
     assert len(there.loaded.decoder.ring.layers) == len(PLACES[places])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", WAYS)
 def test_weights_that_ranks_share_compute_the_same_bits(model, way):
     here, there = made(model, **WAYS[way]), shared(model, PLACES["all"], **WAYS[way])
@@ -93,6 +95,7 @@ def test_weights_that_ranks_share_compute_the_same_bits(model, way):
         assert same(there.gradients(BATCH, "input"), wanted)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["fp32", "NF4"])
 @pytest.mark.parametrize("rows", [0, 48])
 def test_with_any_save_level(model, way, rows):
@@ -105,6 +108,7 @@ def test_with_any_save_level(model, way, rows):
         assert all(same(one, wanted[0]) for one in found)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["lfm2", "lfm3", "gemma3", "phi3", *tiny_models.MIXTURES])
 @pytest.mark.parametrize("way", ["fp32", "NF4"])
 def test_of_any_family(tmp_path, name, way):
@@ -118,6 +122,7 @@ def test_of_any_family(tmp_path, name, way):
         assert same(make(folders, range(count), **WAYS[way]).gradients(BATCH, "attention"), wanted), make.__name__
 
 
+@pytest.mark.full
 def test_published_experts_from_the_host_compute_the_same_bits(tmp_path):
     base = pack_mxfp4(tiny_models.make("gpt-oss", tmp_path / "base"))
     adapter = tiny_models.lora(tiny_models.make("gpt-oss", tmp_path / "dense"), tmp_path / "adapter", experts=2)
@@ -143,6 +148,7 @@ def test_only_upper_layers_adapted(model, tmp_path):
     assert there.loaded.decoder.ring._copies.begun == 6 + 1
 
 
+@pytest.mark.full
 def test_a_slot_that_is_overwritten_too_early_is_seen(model):
     """The tests above can fail: here the next copy begins before the slot's layer has computed."""
     ours = made(model, range(6))
@@ -176,6 +182,7 @@ def _tensors(frozen):
     return [tensor for part in frozen.parts for tensor in part.tensors().values()]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("double", [True, False])
 def test_a_checkpoint_in_nf4_goes_straight_to_the_host(model, tmp_path, double):
     """One in which some weights were left in 16 bits too."""
@@ -186,6 +193,7 @@ def test_a_checkpoint_in_nf4_goes_straight_to_the_host(model, tmp_path, double):
     assert same(made(folders, (0, 1, 4), **WAYS["NF4"]).gradients(BATCH), wanted)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["fp32", "NF4"])
 def test_replies_and_evaluation(model, way):
     """With the adapter and without it; in between a pass of training."""

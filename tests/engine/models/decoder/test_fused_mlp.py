@@ -68,6 +68,7 @@ def differentiate(gate_up_adapters, down_adapters, *, fuse, drop=None):
     return [out, dx, *(one for gradients in lists for one in gradients)], fused
 
 
+@pytest.mark.quick_cases(1)
 @kernels
 @pytest.mark.parametrize(
     ("gate_up", "down"),
@@ -81,6 +82,7 @@ def test_both_ways_agree(gate_up, down, monkeypatch):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full
 @kernels
 def test_what_the_kernels_do_not_do_is_left_alone(monkeypatch):
     assert differentiate((GATE,), (DOWN,), fuse=True)[1] == [False, True]  # too few tokens for whole rows

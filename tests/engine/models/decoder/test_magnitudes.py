@@ -27,6 +27,7 @@ def folders(request, tmp_path_factory):
     return base, tiny_models.lora(base, base.with_name("dora"), rank=5, dora=True)
 
 
+@pytest.mark.full
 def test_logits_loss_and_gradients_are_those_of_peft(folders):
     theirs, ours = parity.peft(*folders), parity.fast(*folders)
     assert parity.same_logits(ours.logits(BATCH), parity.peft_logits(theirs, BATCH), 1e-5)
@@ -49,6 +50,7 @@ def test_rows_measured_a_few_at_a_time_have_the_same_lengths(monkeypatch):
     torch.testing.assert_close(measured.frozen_N, weight_NK.norm(dim=1))
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("rows", [0, 48])
 def test_what_is_kept_does_not_change_a_bit(folders, rows):
     ours = parity.fast(*folders)
@@ -60,6 +62,7 @@ def test_what_is_kept_does_not_change_a_bit(folders, rows):
         assert all(torch.equal(gradient, first[name]) for name, gradient in gradients.items())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["llama", "lfm2"])
 def test_over_a_base_in_4_bits_it_is_pefts_over_the_same_numbers(bases, tmp_path, name):
     """PEFT's base gets the numbers that the 4 bits stand for."""
@@ -86,6 +89,7 @@ def new(base, **options):
     return parity.Fast(loaded, model)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("quantize", [False, True])
 @pytest.mark.parametrize("rows", [0, 48])
 def test_streamed_layers_give_the_same_bits(bases, tmp_path, quantize, rows):
@@ -130,6 +134,7 @@ def test_factors_follow_the_weights_that_are_written(bases):
     torch.testing.assert_close(lengths.norm(dim=1), named[next(name for name in named if "gate_proj.lora_mag" in name)])
 
 
+@pytest.mark.full
 def test_a_magnitude_counts_where_the_weight_itself_is_as_it_was(bases):
     """The Bs of a new adapter are 0; rows ten times as long are ten times the weight."""
     ours, other = new(bases("llama")), new(bases("llama"))

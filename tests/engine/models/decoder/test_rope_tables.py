@@ -47,6 +47,7 @@ def expected(module, positions, **kind):
     return torch.cat((cos[0, :, :half], sin[0, :, :half]), dim=-1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [name for name in CONFIGS if "Phi-3.5" not in name and "Phi-4" not in name])
 def test_published_models(name):
     spec, module = decoder_spec(CONFIGS[name]), rotary(AutoConfig.for_model(**CONFIGS[name]))
@@ -61,6 +62,7 @@ def test_published_models(name):
         assert torch.equal(table.table_PR[PROBES], expected(module, PROBES, **kind))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["microsoft/Phi-4-mini-instruct", "microsoft/Phi-3.5-mini-instruct"])
 def test_long_and_short_documents_rotate_differently(name):
     spec, module = decoder_spec(CONFIGS[name]), rotary(AutoConfig.for_model(**CONFIGS[name]))

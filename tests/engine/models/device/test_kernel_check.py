@@ -12,6 +12,7 @@ from burnish_kernels.registry import OPS
 from burnish_kernels.tuning import Device
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("capability", "unused"), [(120, set()), (90, {"mxfp8_linear"}), (80, {"mxfp8_linear"})])
 def test_a_card_is_checked_with_the_kernels_that_training_uses(monkeypatch, capsys, capability, unused):
     compared = []

@@ -57,6 +57,7 @@ def test_work_that_is_only_queued_is_waited_for(clock):
     assert link_check.seconds_each(lambda: waiting.append(1), finish) == pytest.approx(0.01)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_gpus_there_is_nothing_to_measure():
     done = run()
@@ -65,6 +66,7 @@ def test_without_gpus_there_is_nothing_to_measure():
     assert (answer["pcie"], answer["links"], answer["all_reduce_gb_s"]) == ([], [], None)
 
 
+@pytest.mark.full
 def test_an_all_reduce_that_fails_says_why(monkeypatch):
     """One process ends with an error at once: no one waits for the other, and its last words are passed on."""
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
@@ -83,7 +85,6 @@ def test_a_torch_without_nccl_says_so(monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_real_gpus_have_rates_that_can_be():
     pynvml.nvmlInit()
     count = pynvml.nvmlDeviceGetCount()  # all, also those that this process does not see

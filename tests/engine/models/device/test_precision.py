@@ -34,6 +34,7 @@ for poison in (
 """
 
 
+@pytest.mark.full
 def test_everything_that_rounds_is_off():
     """In a process of its own: the switches are global."""
     done = subprocess.run([sys.executable, "-c", CHECK], capture_output=True, text=True, check=False)

@@ -42,6 +42,7 @@ def test_every_tensor_of_a_checkpoint_has_its_place(shape, tmp_path):
     assert entry.supported(spec) == ""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_tensor_of_published_models_has_its_place(name):
     with torch.device("meta"):
@@ -84,6 +85,7 @@ def test_modules_fill_their_stacks(shape, tmp_path):
             assert end == total
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", ["llama", "phi3", "gemma3"])
 def test_peft_adapts_the_same_modules(shape, tmp_path):
     spec, entry = opened(make(shape, tmp_path / "base"))
@@ -187,6 +189,7 @@ def plain_logits(folder, ids):
     return logits if spec.logit_softcap is None else spec.logit_softcap * torch.tanh(logits / spec.logit_softcap)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("tokens", [24, 80])  # within and beyond the window and longrope's original context
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_plain_decoder_gives_transformers_logits(shape, tokens, tmp_path):
@@ -199,6 +202,7 @@ def test_a_plain_decoder_gives_transformers_logits(shape, tokens, tmp_path):
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
 
 
+@pytest.mark.full
 def test_more_settings_give_transformers_logits(tmp_path):
     changed = [
         make("llama", tmp_path / "biases", attention_bias=True),
@@ -271,6 +275,7 @@ def test_why_a_checkpoint_takes_the_plain_path():
     assert why_not_fast(capped | {"rope_scaling": {"rope_type": "new"}}, None) == "has settings Burnish does not know"
 
 
+@pytest.mark.full
 def test_families_load_no_torch():
     code = "import sys, burnish_engine.models.families; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -81,6 +81,7 @@ def greedy(speaker, prompts, steps, reserve=None):
     return [list(row) for row in zip(*made, strict=True)]
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("shape", [*tiny_models.SHAPES, *tiny_models.MIXTURES])
 def test_logits_of_every_step_are_those_of_a_full_pass(folders, shape):
     model, speaker = tiny_models.load(folders(shape)), speaker_of(folders(shape))
@@ -126,6 +127,7 @@ def test_long_prompts_are_read_in_groups(folders, monkeypatch):
     assert greedy(speaker, prompts, 6) == wanted
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("shape", ["llama3", "gemma3", "phi3"])
 def test_texts_outgrow_the_rope_table(folders, shape, monkeypatch):
     monkeypatch.setattr(decoder_generate, "_POSITIONS_STEP", 8)
@@ -146,6 +148,7 @@ def test_texts_outgrow_the_rope_table(folders, shape, monkeypatch):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", ["llama", "qwen2", "gemma3", "phi3", "lfm2-bias"])
 @pytest.mark.parametrize("rslora", [False, True])
 def test_adapters_speak_as_in_peft_and_can_be_silent(folders, tmp_path, shape, rslora):

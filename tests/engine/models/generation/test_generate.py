@@ -63,6 +63,7 @@ def reference(model, tokenizer):
     return generate
 
 
+@pytest.mark.full
 def test_streaming_is_transformers_greedy_generation(model, tokenizer, reference):
     for chat in CHATS:
         stream = generate_stream(model, tokenizer, chat, Sampling(max_tokens=12))
@@ -72,6 +73,7 @@ def test_streaming_is_transformers_greedy_generation(model, tokenizer, reference
         assert stream.tokens == len(wanted) - stream.stopped
 
 
+@pytest.mark.full
 def test_batched_replies_equal_single_ones(model, tokenizer):
     single = [generate_stream(model, tokenizer, chat, Sampling(max_tokens=15)).finish() for chat in CHATS]
     for batch_size in (1, 3, 16):
@@ -89,6 +91,7 @@ def biased(model, token, strength):
     return model.register_forward_hook(hook)
 
 
+@pytest.mark.full
 def test_replies_that_end_at_different_times_leave_the_batch(tmp_path):
     source = make_talking(tmp_path / "base")
     model, tokenizer = load_base(source, "fp32", CPU), load_tokenizer(source)
@@ -103,6 +106,7 @@ def test_replies_that_end_at_different_times_leave_the_batch(tmp_path):
     assert generate_replies(model, tokenizer, chats, limit, batch_size=4) == single
 
 
+@pytest.mark.full
 def test_our_decoder_says_what_the_plain_model_says(tmp_path):
     source = make_talking(tmp_path / "base")
     tokenizer, plain = load_tokenizer(source), load_base(source, "fp32", CPU)
@@ -152,6 +156,7 @@ def test_short_convolutions_see_no_padding(lfm2, tokenizer):
         assert generate_replies(lfm2, tokenizer, prompts, 12, batch_size=batch_size) == single
 
 
+@pytest.mark.full
 def test_hybrid_caches_keep_finished_rows(lfm2, tokenizer):
     """Their convolution states cannot drop rows; what finished rows go on to say is not in the replies."""
     prompts = [[5], [7, 9], [11, 40, 60, 80], [300, 20], [8] * 9, list(range(30, 50))]
@@ -216,6 +221,7 @@ def test_stop_tokens_come_from_everywhere(tokenizer, model, tmp_path):
     model.generation_config.eos_token_id = eos
 
 
+@pytest.mark.full
 def test_training_goes_on_as_if_nothing_had_been_generated(source, tokenizer):
     def steps(disturb):
         tuned = attach_adapter(load_base(source, "fp32", CPU), AdapterSection(rank=4, dropout=0.2, method="dora"), 0)
@@ -258,6 +264,7 @@ def test_modes_come_back_after_an_error(model):
     model.eval()
 
 
+@pytest.mark.full
 @settings(max_examples=40, deadline=None)
 @given(st.text(max_size=40))
 def test_pieces_are_whole_characters_and_add_up(text):

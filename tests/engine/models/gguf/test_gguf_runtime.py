@@ -34,6 +34,7 @@ def model(path):
         yield opened
 
 
+@pytest.mark.full
 def test_logits_are_the_models(model, source):
     ids = load_tokenizer(source)(TEXT)["input_ids"]
     with torch.no_grad():

@@ -17,6 +17,7 @@ def file(tmp_path_factory):
     return write_16_bit(open_model(str(make_llama(folder / "base"))), None, folder)
 
 
+@pytest.mark.full
 def test_a_speed_is_measured(file):
     assert generation_speed(file, threads=1) > 0
 

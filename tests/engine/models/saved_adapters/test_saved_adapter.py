@@ -74,6 +74,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", DAMAGE)
 def test_both_engines_refuse_it_in_the_same_words(bases, tmp_path, name):
     base, folder = bases("llama"), tiny_models.lora(bases("llama"), tmp_path / "adapter", rank=4)
@@ -111,6 +112,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SETTINGS)
 def test_whatever_peft_saves_is_whole_for_both_engines(bases, tmp_path, name):
     from peft import LoraConfig, get_peft_model
@@ -125,6 +127,7 @@ def test_whatever_peft_saves_is_whole_for_both_engines(bases, tmp_path, name):
     assert {one.module.path for one in plan.modules} == adapted
 
 
+@pytest.mark.full
 def test_adapters_of_fused_experts_and_of_an_embedding_have_the_rank_of_their_config(tmp_path):
     config = {"r": 4, "target_parameters": ["mlp.experts.gate_up_proj"]}
     experts = "base_model.model.model.layers.0.mlp.experts"

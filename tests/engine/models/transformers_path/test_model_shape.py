@@ -91,6 +91,7 @@ def check_family(name, sections, folder):
     return True
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", TABLES + OTHERS)
 def test_planned_weights_are_the_attached_ones(name, tmp_path):
     assert check_family(name, SECTIONS.values(), tmp_path)
@@ -126,6 +127,7 @@ def without_gradient(name):
     return [key for key in dead if "expert" not in key]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["bart", "gpt_oss", "lfm2", "mamba", "qwen2_moe"])
 def test_what_is_counted_as_reached_has_a_gradient(name):
     assert without_gradient(name) == []
@@ -170,6 +172,7 @@ def test_a_model_whose_layers_cannot_be_counted_is_reported(monkeypatch, caplog)
     assert "(llama) could not be counted" in caplog.text
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["qwen3_moe", "qwen2_moe", "laguna"])
 def test_a_saved_adapter_on_experts_is_read_back(tmp_path, name):
     if name not in CONFIG_MAPPING:

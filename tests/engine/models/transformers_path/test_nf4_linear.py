@@ -53,6 +53,7 @@ def tuned(model, method):
     return model
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("method", ["lora", "dora"])
 def test_logits_and_gradients_are_those_of_the_rounded_weights(source, method):
     if method == "dora" and source.config["model_type"] == "qwen3_moe":
@@ -75,6 +76,7 @@ def test_logits_and_gradients_are_those_of_the_rounded_weights(source, method):
         assert (gradient - wanted_gradients[name]).norm() <= 1e-5 * wanted_gradients[name].norm() + 1e-9, name
 
 
+@pytest.mark.quick_cases(1)
 def test_weights_take_what_the_plan_counts_and_adapters_reach_them(source):
     whole = plain.load_base(source, "fp32", CPU)
     before = placed_matrices(whole)

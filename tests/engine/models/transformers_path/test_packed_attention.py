@@ -66,6 +66,7 @@ def test_masks_are_left_out_of_predictions_for_families_that_are_tried_here_alon
     assert set(FAMILIES) >= _OUR_ATTENTION
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FAMILIES)
 def test_it_is_the_model_s_own_attention(name):
     model, given = make(name), inputs()
@@ -76,6 +77,7 @@ def test_it_is_the_model_s_own_attention(name):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.full
 def test_other_documents_change_the_result():
     """So that the test above can fail."""
     model, given = make("llama"), inputs()
@@ -84,6 +86,7 @@ def test_other_documents_change_the_result():
     assert (one - other).abs().max() > 1e-2
 
 
+@pytest.mark.full
 def test_what_is_computed_again_in_the_backward_pass_sees_the_documents_too():
     model, given = make("llama"), inputs()
     switch_over(model)
@@ -93,6 +96,7 @@ def test_what_is_computed_again_in_the_backward_pass_sees_the_documents_too():
         torch.testing.assert_close(again, before, rtol=0, atol=0)
 
 
+@pytest.mark.full
 def test_outside_it_is_as_before():
     model, given = make("qwen3").eval(), inputs()
     padded = {"input_ids": given["input_ids"].view(2, 20), "attention_mask": torch.ones(2, 20, dtype=torch.long)}

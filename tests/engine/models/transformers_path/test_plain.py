@@ -17,6 +17,7 @@ GPT_OSS = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("has_kernels", [False, True])
 def test_experts_stored_in_4_bits_are_unpacked_whatever_is_installed(tmp_path, monkeypatch, has_kernels):
     """transformers would keep them packed, without a backward pass, where a GPU and its kernels' package are there."""

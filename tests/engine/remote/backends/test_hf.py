@@ -53,6 +53,7 @@ def there(tmp_path, **train):
     return recipe.model_copy(update={"devices": devices})
 
 
+@pytest.mark.full
 def test_a_run_survives_drops_and_preemption_and_comes_back(service, tmp_path):
     """The log is cut and repeats itself; the machine is taken back; the second attempt goes on from the bucket."""
     paths = create_run(there(tmp_path, epochs=1000.0, checkpoint_every=15), tmp_path / "run")
@@ -95,6 +96,7 @@ def holding_token(*folders):
     ]
 
 
+@pytest.mark.full
 def test_the_job_says_what_it_needs_and_gets_no_secret_for_an_open_model(service, tmp_path):
     backend = backend_of(service)
     bundle = make_bundle(there(tmp_path), "run", timeout_s=7200)
@@ -135,6 +137,7 @@ def test_machines_and_prices_are_the_services_own(service, tmp_path):
         backend_of(service, "t5").offers()
 
 
+@pytest.mark.full
 def test_what_fits_nowhere_is_refused_before_anything_is_sent(service, tmp_path):
     train = {"micro_batch_tokens": 2**20}
     recipe = there(tmp_path, **train)
@@ -152,6 +155,7 @@ def test_a_refused_token_is_not_repeated_in_the_message(service, monkeypatch):
     assert "hf_wrong" not in str(refused.value)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("command", "status"), [("stop", "stopped"), ("stop_now", "stopped"), ("suspend", "suspended")]
 )
@@ -174,6 +178,7 @@ def test_a_job_that_waits_for_a_machine_is_canceled_and_costs_nothing(service, t
     assert "waited" in state.message
 
 
+@pytest.mark.full
 def test_a_job_that_was_canceled_begins_again_with_nothing_of_its_end(service, tmp_path):
     service.has_machines = False
     backend = backend_of(service, "cpu-basic")

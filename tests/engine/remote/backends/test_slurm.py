@@ -174,6 +174,7 @@ def test_a_job_that_began_meanwhile_gets_the_command_itself(fake_cluster, tmp_pa
     assert not (tmp_path / "job" / "job_end.json").exists()
 
 
+@pytest.mark.full
 def test_a_job_that_somebody_took_out_of_the_queue_has_ended(fake_cluster, tmp_path):
     paths = create_run(there(tmp_path, 0.5), tmp_path / "run")
 
@@ -186,6 +187,7 @@ def test_a_job_that_somebody_took_out_of_the_queue_has_ended(fake_cluster, tmp_p
     assert outcome.message
 
 
+@pytest.mark.full
 def test_what_was_sent_for_a_job_that_the_cluster_refuses_is_deleted(fake_cluster, tmp_path):
     (fake_cluster / "sbatch").write_text("#!/bin/sh\necho 'no such account' >&2; exit 1\n", encoding="utf-8")
     paths = create_run(there(tmp_path, 0.5), tmp_path / "run")
@@ -216,6 +218,7 @@ def test_nodes_are_read_from_what_sinfo_prints(line, name, gpus, card, monkeypat
     assert not gpus or offer.machine.gpus[0].name.startswith(card)
 
 
+@pytest.mark.full
 def test_the_batch_script_asks_for_what_the_job_needs(tmp_path):
     bundle = make_bundle(there(tmp_path, 0.5), "run", gpus=2, timeout_s=5401)
     script = sbatch_script("burnish-x", "/j", "exec true", bundle, Offer("gpu", service_machine("A100", 4), gpus=4))
@@ -228,6 +231,7 @@ def test_the_batch_script_asks_for_what_the_job_needs(tmp_path):
     assert "requeue" in asked
 
 
+@pytest.mark.full
 def test_a_folder_with_a_space_stays_one_option(tmp_path):
     bundle = make_bundle(there(tmp_path, 0.5), "run")
     script = sbatch_script("burnish-x", "/my jobs/x", "true", bundle, Offer("cpu", service_machine("", 0)))

@@ -209,6 +209,7 @@ def test_the_machine_answers_a_program_here(office):
     assert not [path for path in office.jobs.glob("jobs/*") if path.name.startswith("serve-")]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.skipif(sys.platform == "win32", reason="other machines have a POSIX shell")
 @pytest.mark.parametrize("wrong", ["cut", "install", "taken"])
 def test_a_send_that_fails_leaves_nothing_and_touches_nothing_else(wrong, tmp_path, monkeypatch):

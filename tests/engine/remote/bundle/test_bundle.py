@@ -32,6 +32,7 @@ def unpacked(bundle, folder):
     return folder
 
 
+@pytest.mark.full
 def test_a_bundle_holds_what_the_recipe_names_with_hashes(tmp_path):
     recipe = tiny_recipe(tmp_path)
     files = [*recipe.data.files, "hf://datasets/a/b"]
@@ -54,6 +55,7 @@ def test_a_bundle_holds_what_the_recipe_names_with_hashes(tmp_path):
     assert str(tmp_path) not in (there / "recipe.toml").read_text() + (there / "manifest.json").read_text()
 
 
+@pytest.mark.full
 def test_two_files_of_one_name_stay_apart(tmp_path):
     recipe = tiny_recipe(tmp_path)
     for name in ("a", "b"):
@@ -94,6 +96,7 @@ class Cutting(io.BytesIO):
         return super().write(data)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("gone", [True, False], ids=["deleted", "shorter"])
 def test_a_file_that_changes_while_it_is_sent_is_named(gone, tmp_path):
     recipe = tiny_recipe(tmp_path)
@@ -106,6 +109,7 @@ def test_a_file_that_changes_while_it_is_sent_is_named(gone, tmp_path):
         bundle.write_tar(stream)
 
 
+@pytest.mark.full
 def test_the_wheel_is_the_same_each_time_and_leaves_the_window_out(wheel):
     assert own_wheel() == wheel
     with zipfile.ZipFile(io.BytesIO(wheel.content)) as archive:

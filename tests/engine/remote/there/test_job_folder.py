@@ -80,6 +80,31 @@ def test_the_next_attempt_finds_the_newest_whole_checkpoint_and_its_commands(job
     assert other.run.control.read_text() == '{"name": "stop"}\n'
 
 
+def test_commands_and_the_end_of_the_attempt_before_are_not_this_ones(job, tmp_path):
+    kept = KeptCopy(job, tmp_path / "kept")
+    kept.next_attempt()
+    kept.save()
+    inbox = tmp_path / "kept" / "control.jsonl"
+    inbox.write_bytes(b'{"name": "stop"}\n')
+    job.write_end(JobEnd(exit_code=20, status="stopped"))
+    kept.folder.write_end(JobEnd(exit_code=20, status="stopped"))
+    seen = []
+
+    class Noting(JobAttempt):
+        def _work(self, attempt):
+            self._beside()
+            with inbox.open("ab") as file:
+                file.write(b'{"name": "checkpoint"}\n')
+            self._beside()
+            seen.append((attempt, job.end(), kept.folder.end(), job.run.control.read_text()))
+            return 0
+
+    with restored_signals():
+        Noting(job, sends=False, kept=tmp_path / "kept").run()
+    assert seen == [(2, None, None, '{"name": "checkpoint"}\n')]
+    assert job.record().attempt == 2
+
+
 def test_there_is_nothing_to_restore_at_first(tmp_path):
     assert not KeptCopy(JobFolder(tmp_path / "job"), tmp_path / "kept").restore()
 

@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from burnish_engine.contract.facts.votes import add_vote
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.notes import write_notes
@@ -36,6 +38,7 @@ def with_train(name, **changes):
     return create_run(Recipe.model_validate(document))
 
 
+@pytest.mark.full
 def test_runs_measured_on_the_same_held_out_rows_are_told_from_others(burnish_home):
     files = {"data__files": ["/d/a.jsonl"], "data__validation_share": 0.1}
     for name, changes in {
@@ -79,6 +82,7 @@ def test_runs_carry_the_count_of_their_votes(burnish_home):
     assert compared_run(paths).votes == ""
 
 
+@pytest.mark.full
 def test_a_waiting_run_says_which_run_has_its_device(burnish_home):
     holder, behind, free = (create_run(Recipe(name=name)) for name in ("holder", "behind", "free"))
     lease.acquire("cuda-0", holder)

@@ -22,11 +22,13 @@ def rows(*runs):
     return {(row.group, row.key): row.values for row in side_by_side(runs).rows}
 
 
+@pytest.mark.full
 def test_only_keys_that_differ_are_rows_and_names_are_none():
     found = rows(run("a", learning_rate=1e-3), run("b", learning_rate=1e-3), run("c", learning_rate=2e-3))
     assert found == {("recipe", "train.learning_rate"): [1e-3, 1e-3, 2e-3]}
 
 
+@pytest.mark.full
 def test_equal_cards_make_no_rows_and_each_other_fact_makes_one():
     card = make_card()
     assert rows(run("a", card), run("b", card)) == {}

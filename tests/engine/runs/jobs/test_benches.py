@@ -46,6 +46,7 @@ def until(condition):
     return found
 
 
+@pytest.mark.full
 def test_a_benchmark_says_what_it_is_and_how_far_and_vanishes_when_it_is_killed(running):
     process = running()
     bench = until(lambda: next((one for one in list_benches() if one.share), None))
@@ -59,6 +60,7 @@ def test_a_benchmark_says_what_it_is_and_how_far_and_vanishes_when_it_is_killed(
     assert not list(benches_dir().glob("*.json"))
 
 
+@pytest.mark.full
 def test_a_benchmark_is_ended_with_what_it_started(running):
     process = running()
     bench = until(list_benches)[0]

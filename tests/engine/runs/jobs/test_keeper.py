@@ -108,6 +108,7 @@ def test_causes_by_the_codes_of_windows(status, cause):
     assert all(death_text(end))
 
 
+@pytest.mark.full
 @NO_SIGNALS
 def test_the_parent_passes_a_termination_on_and_outlives_it(tmp_path):
     record = tmp_path / "end.json"
@@ -168,6 +169,7 @@ def ended(file):
     return ProcessEnd.model_validate_json(file.read_bytes())
 
 
+@pytest.mark.full
 @NO_SIGNALS
 @pytest.mark.parametrize(
     ("death", "name", "cause"),
@@ -202,6 +204,7 @@ def test_what_waits_in_the_queue_is_started_after_a_process_was_killed(tmp_path)
         time.sleep(0.05)
 
 
+@pytest.mark.full
 def test_a_process_that_ends_by_itself_leaves_no_record_and_one_that_is_kept_has_no_watcher(tmp_path, monkeypatch):
     record, log = tmp_path / "end.json", tmp_path / "log"
     monkeypatch.delenv(keeper.KEPT, raising=False)
@@ -218,6 +221,7 @@ def test_a_process_that_ends_by_itself_leaves_no_record_and_one_that_is_kept_has
     assert not record.exists()
 
 
+@pytest.mark.full
 @NO_SIGNALS
 @pytest.mark.slow
 def test_a_run_in_a_terminal_has_its_end_recorded_too(tmp_path):

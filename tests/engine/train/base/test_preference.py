@@ -221,6 +221,7 @@ def _trl_dpo(section: PreferenceSection, chosen: torch.Tensor, rejected: torch.T
     return loss, logged
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("section", _SAME_AS_TRL, ids=str)
 def test_losses_slopes_and_metrics_are_trls(section: PreferenceSection) -> None:
     pytest.importorskip("trl")

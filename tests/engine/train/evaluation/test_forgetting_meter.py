@@ -41,6 +41,7 @@ def run(tmp_path, *, quantize="none", device="cpu", extra=MEASURED, **train):
     return paths
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 @pytest.mark.parametrize("quantize", ["none", "nf4"])
 def test_both_engines_measure_before_the_first_step_and_after_the_last(tmp_path, engine, quantize):
@@ -67,6 +68,7 @@ def test_captured_steps_leave_room_for_the_measurement(tmp_path, quantize):
     assert read_run(again.events).forgetting == found
 
 
+@pytest.mark.full
 def test_a_fresh_model_has_the_loss_of_a_guess(tmp_path):
     """The tiny model's weights are random, so before training every token is about as likely as any other."""
     paths = run(tmp_path)
@@ -74,17 +76,20 @@ def test_a_fresh_model_has_the_loss_of_a_guess(tmp_path):
     assert read_run(paths.events).forgetting.before == pytest.approx(math.log(vocabulary), rel=0.05)
 
 
+@pytest.mark.full
 def test_the_same_run_measures_the_same(tmp_path):
     one, two = (run(tmp_path / name) for name in "ab")
     assert read_run(one.events).forgetting == read_run(two.events).forgetting
 
 
+@pytest.mark.full
 def test_the_recipe_switches_it_off(tmp_path):
     paths = run(tmp_path, extra="[evaluation]\ngeneral_text = false\n")
     assert measured(paths) == []
     assert read_card(paths).result.forgetting is None
 
 
+@pytest.mark.full
 def test_evaluations_on_the_way_are_not_measured_unless_one_may_be_the_result(tmp_path):
     plain = run(tmp_path / "plain", extra=f"{MEASURED}every = 2\n")
     assert [step for step, _ in measured(plain)] == [0, 4]
@@ -92,6 +97,7 @@ def test_evaluations_on_the_way_are_not_measured_unless_one_may_be_the_result(tm
     assert [step for step, _ in measured(stopping)] == [0, 2, 4]
 
 
+@pytest.mark.full
 def test_the_result_of_early_stopping_is_what_is_reported(tmp_path):
     paths = run(tmp_path, extra=f"{MEASURED}every = 1\npatience = 3\nmin_improvement = 50.0\n")
     state, events = read_run(paths.events), of_kind(paths, GeneralTextDone)
@@ -102,6 +108,7 @@ def test_the_result_of_early_stopping_is_what_is_reported(tmp_path):
     assert state.forgetting.after != by_step[max(by_step)]
 
 
+@pytest.mark.full
 def test_a_resumed_run_compares_with_the_loss_before_its_first_step(tmp_path):
     recipe = tiny_recipe(tmp_path, max_steps=6, extra=MEASURED)
     paths = create_run(recipe, tmp_path / "run")
@@ -117,6 +124,7 @@ def test_a_resumed_run_compares_with_the_loss_before_its_first_step(tmp_path):
     assert read_card(paths).result.forgetting.before == before
 
 
+@pytest.mark.full
 def test_a_marked_rise_is_pointed_out_with_a_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(forgetting, "MARKED_NATS", -100.0)
     (warning,) = (event for event in of_kind(run(tmp_path), Warned) if event.code == "forgetting")
@@ -128,6 +136,7 @@ def test_only_a_large_rise_is_marked(after, marked):
     assert forgetting.Forgetting(before=3.0, after=after, tokens=9).is_marked is marked
 
 
+@pytest.mark.full
 def test_passages_are_whole_and_few(embedded_model, monkeypatch):
     tokenizer = load_tokenizer(open_model("embedded"))
     documents = forgetting_meter.general_documents(tokenizer, longest=1024)

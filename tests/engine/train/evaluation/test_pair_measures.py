@@ -45,6 +45,7 @@ def made(tmp_path, objective, watched="", **train):
     return paths
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("objective", ["dpo", "orpo"])
 def test_a_run_on_pairs_ends_with_them_and_a_duel_reads_them(tmp_path, objective):
     paths = made(tmp_path, objective)
@@ -73,6 +74,7 @@ def test_with_early_stopping_every_figure_is_of_the_weights_that_are_kept(tmp_pa
     assert (state.evaluation_loss, outcome.held_out_loss) == (evaluations[kept].loss,) * 2
 
 
+@pytest.mark.full
 def test_the_loss_of_chosen_replies_is_that_of_the_log_probabilities_reported(tmp_path):
     paths = made(tmp_path, "dpo")
     last = of_kind(paths, EvaluationDone)[-1]
@@ -83,5 +85,6 @@ def test_the_loss_of_chosen_replies_is_that_of_the_log_probabilities_reported(tm
     )
 
 
+@pytest.mark.full
 def test_a_run_on_plain_replies_has_none(tmp_path):
     assert not of_kind(made(tmp_path, "sft"), HeldOutPairsDone)

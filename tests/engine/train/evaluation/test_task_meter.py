@@ -65,6 +65,7 @@ def scored_run(tmp_path_factory):
     return paths
 
 
+@pytest.mark.full
 def test_a_task_that_is_learned_scores_better_after_than_before(scored_run):
     events = of_kind(scored_run, TaskScored)
     assert [event.step for event in events] == [0, 20]
@@ -169,6 +170,7 @@ class Stops:
             self.at = event.step
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("every", [2, 3])
 @pytest.mark.parametrize("step", [0, 4])
 def test_a_score_that_a_stop_breaks_off_is_taken_up_when_the_run_goes_on(tmp_path, monkeypatch, every, step):
@@ -191,6 +193,7 @@ def test_a_score_that_a_stop_breaks_off_is_taken_up_when_the_run_goes_on(tmp_pat
     assert counts.count(4) == 1, "a held-out loss that is known is not computed again"
 
 
+@pytest.mark.full
 def test_a_score_taken_up_halfway_leaves_the_evaluation_at_the_end(tmp_path, monkeypatch):
     watch = f"{IN_GROUPS}[evaluation]\nevery = 2\npatience = 5\n"
     paths = create_run(json_recipe(tmp_path, extra=watch, max_steps=5, micro_batch_tokens=128), tmp_path / "run")
@@ -216,6 +219,7 @@ def test_a_tolerance_of_the_recipe_can_be_taken_back(capsys):
     assert (found.tolerance, found.relative_tolerance) == (0.0, 0.1)
 
 
+@pytest.mark.full
 def test_the_plain_engine_scores_too_and_only_the_best_of_early_stopping(tmp_path):
     watch = f"{TASK}[evaluation]\nevery = 2\npatience = 5\n"
     paths = create_run(json_recipe(tmp_path, extra=watch, max_steps=4, engine='"plain"'), tmp_path / "run")

@@ -63,6 +63,7 @@ def test_slices_add_up_to_the_bits_of_the_whole(size, exact):
             assert torch.allclose(gradient, whole, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("slices", [(), SLICES])
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_rounded_sums_are_alike_on_all_ranks_and_lose_nothing_over_many_steps(size, slices):
@@ -107,6 +108,7 @@ def test_rounded_sums_go_on_exactly_from_saved_errors():
     assert not torch.equal(anew, whole[0][0]), "errors count"
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("size", [3, 4])
 def test_another_number_of_ranks_goes_on_with_all_that_was_left_out(size):
     errors = summed(2, slices=SLICES, rounded=True, steps=3)[0][1]

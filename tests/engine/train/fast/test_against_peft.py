@@ -79,6 +79,7 @@ CASES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("method", "engine", "accumulation", "pack"), CASES)
 def test_same_losses_as_transformers_and_peft(tmp_path, request, method, engine, accumulation, pack):
     if request.node.callspec.id == "hybrid":
@@ -116,6 +117,7 @@ def test_same_losses_as_transformers_and_peft(tmp_path, request, method, engine,
     assert evaluations(paths)[STEPS] == pytest.approx(after, abs=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("method", "quantize"), [("lora", "none"), ("rslora", "none"), ("dora", "none"), ("dora", "nf4")]
 )
@@ -143,6 +145,7 @@ def test_a_hybrid_goes_on_bit_for_bit(tmp_path, method, quantize):
     assert trained(stopped) == trained(whole)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", ["", "lfm2"])
 def test_the_adapter_loads_in_plain_peft_with_the_same_logits(tmp_path, shape):
     from peft import PeftModel

@@ -17,7 +17,7 @@ from burnish_engine.models.transformers_path import plain
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.store import create_run, read_recipe
 from burnish_engine.train.fast import fast_engine, products_choice
-from burnish_engine.train.fast.products_choice import ProductsChoice, choose_products
+from burnish_engine.train.fast.products_choice import ProductsChoice, choose_products, clearly_fastest
 from burnish_engine.train.lifecycle import run_setup
 from burnish_engine.train.run import run_training
 from burnish_kernels import tuning
@@ -51,6 +51,7 @@ def make(tmp_path):
     return make_run
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "way",
     [
@@ -80,6 +81,7 @@ def test_an_ended_run_goes_on_with_the_same_bits(make, way):
     assert all(torch.equal(there[name].float(), saved[name].float()) for name in saved)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("products", EIGHT_BITS)
 def test_it_learns_what_16_bits_learn(make, products):
     settings = {"max_steps": 12, "epochs": 9.0}
@@ -92,6 +94,7 @@ def test_it_learns_what_16_bits_learn(make, products):
     assert eight[12] == pytest.approx(sixteen[12], rel=0.02)
 
 
+@pytest.mark.full
 def test_products_are_chosen_once_and_a_resumed_run_keeps_them(make, monkeypatch):
     """However the timing ends the second time; and on a card without FP8 the run says what it needs."""
     paths = make("none", "auto", max_steps=6, epochs=9.0, checkpoint_every=2)
@@ -135,6 +138,7 @@ def gpu(monkeypatch):
     return kept
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("quantize", "times", "products"),
     [
@@ -154,6 +158,12 @@ def test_auto_takes_what_is_clearly_faster_and_remembers(make, gpu, quantize, ti
     assert clock.timed == len(gpu) > 0
     again = choose_products(recipe, source, CPU, "bf16", lambda: pytest.fail("the times are known"))
     assert again == found
+
+
+@pytest.mark.parametrize(("share", "products"), [(1.0, "int8"), (0.6, "int8"), (0.2, "16")])
+def test_auto_asks_what_a_whole_step_gains(share, products):
+    """Products that take a tenth less are no gain where they are a fifth of the step."""
+    assert clearly_fastest({"16": 10.0, "int8": 9.0}, share) == products
 
 
 def test_auto_weighs_long_times_in_full_and_keeps_none_that_a_table_cannot_hold(make, gpu):
@@ -214,6 +224,7 @@ def test_what_the_recipe_says_is_taken_as_it_is(make):
     assert choose_products(recipe, open_model(recipe.model.path), CPU, "bf16") == ProductsChoice("fp8")
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("quantize", "products", "changes", "named"),
     [
@@ -229,6 +240,7 @@ def test_what_is_not_done_is_refused(make, quantize, products, changes, named):
     assert named in outcome.message
 
 
+@pytest.mark.full
 def test_the_engine_multiplies_with_codes(make, monkeypatch):
     """The recipe's setting reaches the decoder."""
     seen = []

@@ -50,6 +50,7 @@ def curve(tmp_path, name, **settings):
     return [found[step] for step in sorted(found)]
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_the_embedded_model_learns_alike_in_both_engines(tmp_path, assets, embedded_model):
     settings = {

@@ -20,6 +20,7 @@ SAVED = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sections", SAVED)
 def test_it_goes_on_from_what_it_saved(make, tmp_path, sections):
     """Adapter and optimizer carried over to a new engine: the same bits, under dropout and masks too."""
@@ -36,6 +37,7 @@ def test_it_goes_on_from_what_it_saved(make, tmp_path, sections):
     assert files[0] == files[1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_a_new_adapter_has_the_numbers_of_the_runs_seed(make, tmp_path, engine):
     weights = []
@@ -46,6 +48,7 @@ def test_a_new_adapter_has_the_numbers_of_the_runs_seed(make, tmp_path, engine):
     assert weights[0] != weights[1] == weights[2]
 
 
+@pytest.mark.full
 def test_targets_that_the_model_lacks_are_told(make):
     names = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     (note,) = make(sections={"adapter": {"targets": [*names, "router", "experts"]}}).engine.notes
@@ -54,6 +57,7 @@ def test_targets_that_the_model_lacks_are_told(make):
         make(sections={"adapter": {"targets": ["q_proj", "router"]}})
 
 
+@pytest.mark.full
 def test_coverage_is_counted_on_the_adapter_that_was_made(make):
     some = make(sections={"adapter": {"targets": ["q_proj", "k_proj", "v_proj", "o_proj"]}}).engine.coverage
     assert {one.kind: one.reached / one.weights for one in some.kinds} == {"attention": 1.0, "feed-forward": 0.0}
@@ -62,6 +66,7 @@ def test_coverage_is_counted_on_the_adapter_that_was_made(make):
         assert [one.reached for one in whole.kinds] == [one.weights for one in whole.kinds]
 
 
+@pytest.mark.full
 def test_a_resumed_adapter_is_what_its_file_says(make, tmp_path):
     """Also where the recipe would make another one by now."""
     began = make(sections={"adapter": {"rank": 2}})
@@ -72,6 +77,7 @@ def test_a_resumed_adapter_is_what_its_file_says(make, tmp_path):
         torch.testing.assert_close(resumed.engine.model.adapter.named()[name], value, rtol=0, atol=0)
 
 
+@pytest.mark.full
 def test_masked_matrices_sit_out_steps(make):
     """Which ones depends on the run's seed and the step alone; always and all the way is no masking."""
     usual, masked, again = make(), make(sections=MASKED), make(sections=MASKED)
@@ -94,6 +100,7 @@ def test_masked_matrices_sit_out_steps(make):
     assert torch.equal(usual.engine.model.optimizer.param, always.engine.model.optimizer.param)
 
 
+@pytest.mark.full
 def test_lora_plus_makes_b_move_further(make):
     moved = {}
     for ratio in (1.0, 8.0):

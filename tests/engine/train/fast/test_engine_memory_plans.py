@@ -12,6 +12,7 @@ from burnish_engine.train.guard.probe_checks import choose_rows, pass_of
 PINNED = {"layers": "narrow,host+attention:2", "mlp_rows": 40, "head_rows": 32}
 
 
+@pytest.mark.full
 def test_a_pinned_plan_is_carried_out(make):
     """Other pieces, the same training."""
     exact = {"adapter": {"dropout": 0.0}}  # pieces drop out differently
@@ -27,6 +28,7 @@ def test_a_pinned_plan_is_carried_out(make):
     assert pinned.engine.locked_bytes > usual.engine.locked_bytes  # a layer's activations go to host memory
 
 
+@pytest.mark.full
 def test_weights_in_host_memory_train_the_same_bits(make, tmp_path):
     """Pinned by the recipe; gone on with from where they were on the card, and the other way round."""
     usual, hosted = make(), make(sections={"memory": {"weights": "host"}})
@@ -42,6 +44,7 @@ def test_weights_in_host_memory_train_the_same_bits(make, tmp_path):
     assert [(one.loss, one.grad_norm) for one in resumed.steps(3)] == expected[3:]
 
 
+@pytest.mark.full
 def test_layers_for_ranks_stay_on_the_card_of_a_run_that_has_one_process_and_it_says_so(make):
     usual, alone = make(), make(sections={"memory": {"weights": "ranks"}})
     assert any("ranks" in note for note in alone.engine.notes)
@@ -50,6 +53,7 @@ def test_layers_for_ranks_stay_on_the_card_of_a_run_that_has_one_process_and_it_
     assert [step.loss for step in alone.steps(2)] == [step.loss for step in usual.steps(2)]
 
 
+@pytest.mark.full
 def test_embeddings_are_where_the_plan_puts_them(make, monkeypatch):
     asked = []
     load = fast_engine.load_decoder
@@ -63,6 +67,7 @@ def test_embeddings_are_where_the_plan_puts_them(make, monkeypatch):
     assert [(one.embedding_on_host, one.head_on_host) for one in asked] == [(False, False), (True, False)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("optimizer", ["adamw", "schedule_free"])
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_room_for_the_copy_suffices(make, engine, optimizer):
@@ -75,6 +80,7 @@ def test_room_for_the_copy_suffices(make, engine, optimizer):
     assert inner.state_bytes >= weights + sum(size for size in held if size > 8)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("quantize", ["none", "nf4"])
 def test_the_guard_sees_weights_in_host_memory(make, quantize):
     engine = make(sections={"memory": {"weights": "host"}, "model": {"quantize": quantize}}).engine
@@ -85,6 +91,7 @@ def test_the_guard_sees_weights_in_host_memory(make, quantize):
     assert changed_sums(before, checksums(FastProbe(engine).frozen())) == ["layer 1 in host memory"]
 
 
+@pytest.mark.full
 def test_the_guard_sees_the_codes_that_make_logits(make):
     engine = make(sections={"train": {"products": "int8"}}, precision="bf16").engine
     before = checksums(FastProbe(engine).frozen())
@@ -101,6 +108,7 @@ def test_the_guard_may_look_at_more_tokens_than_training_has_in_a_pass(make):
     assert FastProbe(hosted.engine).audit(batch) == FastProbe(usual.engine).audit(batch)
 
 
+@pytest.mark.full
 def test_a_run_goes_on_with_another_plan(make):
     """From a step on: what was trained stays, the order goes on, and losses are those of that plan."""
     usual, changing = make(), make()
@@ -113,6 +121,7 @@ def test_a_run_goes_on_with_another_plan(make):
     assert [one.loss for one in found] == pytest.approx([one.loss for one in expected], rel=1e-5)
 
 
+@pytest.mark.full
 def test_recomputing_gives_the_same_losses(make):
     kept, recomputed = make(), make(sections={"train": {"recompute": True}})
     assert [one.loss for one in kept.steps(4)] == pytest.approx([one.loss for one in recomputed.steps(4)], rel=1e-6)

@@ -16,6 +16,7 @@ from support.runs.tiny_runs import tiny_recipe
 CPU = torch.device("cpu")
 
 
+@pytest.mark.full
 def test_it_trains_what_the_plain_engine_trains(make):
     """Losses, gradient norms, counts and held-out losses of both, without dropout, with gradients clipped."""
     exact, clip = {"dropout": 0.0}, {"max_grad_norm": 0.05}
@@ -34,6 +35,7 @@ def test_it_trains_what_the_plain_engine_trains(make):
     assert fast.engine.held_out_loss(held, 256) == pytest.approx(slow.engine.held_out_loss(held, 256), rel=1e-5)
 
 
+@pytest.mark.full
 def test_replies_are_those_of_transformers(make, tmp_path):
     fast = make()
     fast.steps(4)
@@ -44,6 +46,7 @@ def test_replies_are_those_of_transformers(make, tmp_path):
     assert replies == generate_replies(model, fast.tokenizer, prompts, 12)
 
 
+@pytest.mark.full
 def test_speaking_and_evaluating_change_nothing(make):
     quiet, busy = make(), make()
     expected = quiet.steps(5)
@@ -55,6 +58,7 @@ def test_speaking_and_evaluating_change_nothing(make):
     assert [(one.loss, one.grad_norm) for one in found] == [(one.loss, one.grad_norm) for one in expected]
 
 
+@pytest.mark.full
 def test_an_engine_put_back_computes_with_what_was_put_back(make):
     """In 16 bits, where the weights to compute with are copies."""
     engine = (made := make(precision="bf16")).engine
@@ -66,6 +70,7 @@ def test_an_engine_put_back_computes_with_what_was_put_back(make):
     assert engine.held_out_loss(made.data.validation, 256) == before
 
 
+@pytest.mark.full
 def test_held_out_rows_may_be_longer_than_all_of_training(make, tmp_path):
     """One short training row makes small passes; the held-out rows still fit."""
     fast = make({"rows": 1, "epochs": 50.0, "max_steps": 2})
@@ -92,6 +97,7 @@ def test_a_failed_capture_is_one_note(make):
     assert told == [problem]
 
 
+@pytest.mark.full
 def test_fp32_is_fp32_whatever_was_switched_on(make):
     matmul = torch.backends.cuda.matmul
     matmul.allow_tf32 = matmul.allow_bf16_reduced_precision_reduction = True
@@ -103,6 +109,7 @@ def test_fp32_is_fp32_whatever_was_switched_on(make):
     assert not matmul.allow_tf32
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_16_bits_follow_fp32(make, precision):
     exact, rounded = make(), make(precision=precision)

@@ -33,6 +33,7 @@ def layout_of(ours, rows=128, head_rows=16):
     return ours.layout(parity.micro_batch((rows,)), rows, head_rows)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("quantities", [(128, 128, 16), (80, 128, 64), (192, 192, 500)])
 def test_it_is_pefts_loss_without_dropout(folders, quantities):
     budget, rows, head_rows = quantities
@@ -48,6 +49,7 @@ def test_it_is_pefts_loss_without_dropout(folders, quantities):
     assert theirs.training
 
 
+@pytest.mark.full
 def test_training_is_left_as_it_was(folders):
     ours = parity.fast(*folders)
     batch = parity.micro_batch()

@@ -17,6 +17,7 @@ from support.models import parity, tiny_models
 from support.runs.steps import PASSES, SECTION, prefetcher, train, trainer
 
 
+@pytest.mark.full
 def test_results_come_in_order_and_say_what_was_trained(adapted_llama):
     results, _ = train(trainer(*adapted_llama[:2]), PASSES * 3, 2, rate=lambda step: step / 1000)
     assert [result.step for result in results] == [1, 2, 3, 4, 5, 6]
@@ -33,6 +34,7 @@ def test_results_come_in_order_and_say_what_was_trained(adapted_llama):
     assert results[-1].loss < results[1].loss
 
 
+@pytest.mark.full
 def test_a_step_is_adamw_on_pefts_gradient(adapted_llama):
     """Three steps against torch.optim.AdamW, with clipping and weight decay."""
     section = SECTION.model_copy(update={"max_grad_norm": 0.3})
@@ -51,6 +53,7 @@ def test_a_step_is_adamw_on_pefts_gradient(adapted_llama):
     assert parity.worst(ours, {key: value.detach() for key, value in named.items()}) < 1e-4
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("keep", LEVEL_NAMES)
 def test_several_passes_of_a_step_are_one_large_pass(adapted_llama, keep):
     whole = parity.micro_batch((30, 20, 61, 9, 40, 70), seed=5)
@@ -73,6 +76,7 @@ def six_layers(tmp_path_factory):
     return base, adapter
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("quantize", [False, True])
 def test_layers_in_host_memory_train_the_same_bits(six_layers, quantize):
     """In several buckets, and resumed with other layers there."""
@@ -95,6 +99,7 @@ def test_layers_in_host_memory_train_the_same_bits(six_layers, quantize):
     assert torch.equal(again, param)
 
 
+@pytest.mark.full
 def test_buckets_share_their_buffers(adapted_llama):
     """Passes that fall into three sizes in any order train what one size for all does."""
     order = [PASSES[i] for i in (3, 0, 2, 1, 0, 3, 1, 2)]
@@ -106,6 +111,7 @@ def test_buckets_share_their_buffers(adapted_llama):
     assert parity.distance(param, other) < 1e-4
 
 
+@pytest.mark.full
 def test_passes_without_supervised_tokens_count_for_nothing(adapted_llama):
     silent = parity.micro_batch((20, 9), learned=0.0)
     results, param = train(trainer(*adapted_llama[:2]), [PASSES[0], silent, silent, PASSES[1]], 2)
@@ -115,6 +121,7 @@ def test_passes_without_supervised_tokens_count_for_nothing(adapted_llama):
     assert results[0].tokens == 79
 
 
+@pytest.mark.full
 def test_a_step_without_any_changes_nothing_and_is_no_failure(adapted_llama):
     """Neither parameters nor moments move on old momentum, as in the plain engine."""
     silent = parity.micro_batch((20, 9), learned=0.0)
@@ -126,6 +133,7 @@ def test_a_step_without_any_changes_nothing_and_is_no_failure(adapted_llama):
     assert [result.loss for result in with_pause[::2]] == [result.loss for result in without]
 
 
+@pytest.mark.full
 def test_a_step_that_broke_off_after_its_first_pass_leaves_no_trace(adapted_llama, monkeypatch):
     made, run, passes = trainer(*adapted_llama[:2]), MicroBatchStep.run, count()
 
@@ -144,6 +152,7 @@ def test_a_step_that_broke_off_after_its_first_pass_leaves_no_trace(adapted_llam
     assert torch.equal(param, other)
 
 
+@pytest.mark.full
 def test_every_pass_draws_its_own_dropout(adapted_llama):
     """Nothing is learned, so that passes over the same rows differ by their masks alone."""
     base, _, dropping = adapted_llama
@@ -155,6 +164,7 @@ def test_every_pass_draws_its_own_dropout(adapted_llama):
     assert pairs == pytest.approx([(losses[0] + losses[1]) / 2, (losses[2] + losses[3]) / 2], rel=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_dropout_depends_on_the_micro_batch_and_not_on_the_process(adapted_llama, accumulation):
     base, _, dropping = adapted_llama
@@ -176,6 +186,7 @@ def test_dropout_depends_on_the_micro_batch_and_not_on_the_process(adapted_llama
     assert train(trainer(base, dropping, section=seeded), passes[:1])[0][0].loss != results[0].loss
 
 
+@pytest.mark.full
 def test_the_state_of_another_adapter_is_refused(adapted_llama, tmp_path):
     base, adapter, _ = adapted_llama
     state = trainer(base, adapter).model.state()
@@ -189,6 +200,7 @@ def test_the_state_of_another_adapter_is_refused(adapted_llama, tmp_path):
 # fp16
 
 
+@pytest.mark.full
 def test_fp16_trains_with_a_loss_scale(adapted_llama):
     trained = trainer(*adapted_llama[:2], dtype=torch.float16)
     results, _ = train(trained, [PASSES[0]] * 8)
@@ -199,6 +211,7 @@ def test_fp16_trains_with_a_loss_scale(adapted_llama):
     assert [result.grad_norm for result in results] == pytest.approx([result.grad_norm for result in exact], rel=0.05)
 
 
+@pytest.mark.full
 def test_an_overflow_is_skipped_and_halves_the_scale(adapted_llama):
     trained = trainer(*adapted_llama[:2], dtype=torch.float16)
     trained.model.optimizer.loss_scale.fill_(2.0**24)  # times 1 / supervised tokens: beyond 65,504
@@ -220,6 +233,7 @@ def test_an_overflow_is_skipped_and_halves_the_scale(adapted_llama):
     assert results[-1].loss < results[0].loss
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_gradient_that_is_not_finite_changes_nothing(adapted_llama, dtype, monkeypatch):
     trained = trainer(*adapted_llama[:2], dtype=dtype)
@@ -281,6 +295,7 @@ def test_the_host_waits_where_the_device_is_too_far_behind(monkeypatch):
     assert not readback._pending
 
 
+@pytest.mark.full
 def test_time_between_steps_counts_for_none(adapted_llama, monkeypatch):
     """By a clock that moves on by 1 s at each look at it, and by 1,000 s between the steps."""
     clock = count(1.0)

@@ -15,6 +15,7 @@ from support.runs.made_engines import changed
 from support.runs.tiny_runs import tiny_recipe
 
 
+@pytest.mark.full
 def test_nf4_on_request_trains_close_to_16_bits(make):
     sections = {"adapter": {"dropout": 0.0}}
     exact = make(sections=sections)
@@ -26,6 +27,7 @@ def test_nf4_on_request_trains_close_to_16_bits(make):
     assert ours[-1] < ours[0]
 
 
+@pytest.mark.full
 def test_a_checkpoint_in_4_bits_simply_trains_and_says_so(make, tmp_path):
     plain_weights = make(sections={"adapter": {"dropout": 0.0}})
     folder = save_quantized(plain_weights.source.folder, tmp_path / "quantized")
@@ -43,6 +45,7 @@ def test_a_checkpoint_in_4_bits_simply_trains_and_says_so(make, tmp_path):
     assert stored.engine.replies(prompts, 6) == here.engine.replies(prompts, 6)
 
 
+@pytest.mark.full
 def test_such_a_checkpoint_goes_through_a_whole_run(tmp_path):
     recipe = tiny_recipe(tmp_path, max_steps=3)
     folder = save_quantized(tmp_path / "base", tmp_path / "quantized")

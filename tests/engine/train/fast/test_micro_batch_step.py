@@ -23,6 +23,7 @@ def llama(bases, tmp_path_factory):
     return bases("llama"), tiny_models.lora(bases("llama"), tmp_path_factory.mktemp("adapter") / "llama", rank=5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("head_rows", [1, 16, 80, 128, 500])
 def test_the_size_of_the_heads_chunks_does_not_matter(llama, head_rows):
     ours = parity.fast(*llama)
@@ -32,6 +33,7 @@ def test_the_size_of_the_heads_chunks_does_not_matter(llama, head_rows):
     assert parity.worst(others, gradients) < 1e-5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rows", [128, 192, 1024])
 def test_padding_adds_nothing(llama, rows):
     ours = parity.fast(*llama)
@@ -41,6 +43,7 @@ def test_padding_adds_nothing(llama, rows):
     assert parity.worst(others, gradients) < 1e-5
 
 
+@pytest.mark.full
 def test_every_row_of_a_full_pass_can_be_supervised(llama):
     """No row is left over for the head's padding but the last, which ends a document."""
     batch = parity.micro_batch((64, 64), learned=1.0)
@@ -73,6 +76,7 @@ class SameMasks(torch.nn.Module):
         return x * kept[self.place.start :] / (1.0 - self.probability)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3", "phi3"])
 def test_gradients_under_dropout_are_those_of_the_same_masks(bases, tmp_path, name):
     base, probability = bases(name), 0.4

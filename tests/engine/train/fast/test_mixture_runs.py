@@ -41,6 +41,7 @@ def engine_of(paths):
     return started.engine
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", tiny_models.MIXTURES)
 def test_both_engines_learn_the_same(make, shape):
     fast, plain = make(shape, "fast"), make(shape, "plain", engine='"plain"')
@@ -57,6 +58,7 @@ def test_both_engines_learn_the_same(make, shape):
     assert configs[0]["rank_pattern"] == configs[1]["rank_pattern"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("shape", "quantize"), [("qwen3-moe", "none"), ("lfm2-moe", "none"), ("gpt-oss", "nf4")])
 def test_a_mixture_goes_on_bit_for_bit(make, shape, quantize):
     """It is stopped after half of its steps."""
@@ -69,6 +71,7 @@ def test_a_mixture_goes_on_bit_for_bit(make, shape, quantize):
     assert trained(stopped) == trained(whole)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("shape", "quantize"), [("qwen3-moe", "nf4"), ("olmoe", "none")])
 def test_a_mixture_in_fp8_learns_and_goes_on_bit_for_bit(make, shape, quantize):
     settings = {"precision": '"bf16"', "quantize": quantize}
@@ -85,6 +88,7 @@ def test_a_mixture_in_fp8_learns_and_goes_on_bit_for_bit(make, shape, quantize):
     assert {report.verdict for report in of_kind(whole, GuardReported)} == {"training"}
 
 
+@pytest.mark.full
 def test_a_run_goes_on_from_an_adapter_of_experts(make):
     first = make("qwen3-moe", "first")
     assert run_training(first).exit_code == ExitCode.DONE
@@ -107,6 +111,7 @@ def test_the_adapter_of_a_run_is_exported_with_the_experts_apart(make, tmp_path)
     }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("changes", "engine"),
     [
@@ -133,6 +138,7 @@ def _nudged_router(decoder):
     decoder.layers[0].weights.experts.router_EH.view(torch.int32)[1, 2] += 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("spoil", [_nudged, _nudged_router])
 def test_the_guard_notices_a_changed_bit_of_a_frozen_expert(make, monkeypatch, spoil):
     real, taken = FastTrainer.step, []

@@ -42,6 +42,7 @@ cases = st.tuples(
 )
 
 
+@pytest.mark.full
 @settings(max_examples=200, deadline=None)
 @given(case=cases)
 def test_every_document_can_be_read_back(case):
@@ -70,6 +71,7 @@ def test_every_document_can_be_read_back(case):
     assert (fields.tiles_G4 == document_tiles(boundaries, tile_rows, layout.capacity)).all()
 
 
+@pytest.mark.full
 @settings(max_examples=200, deadline=None)
 @given(case=cases)
 def test_the_head_gets_the_supervised_rows_in_order(case):
@@ -177,6 +179,7 @@ def test_buckets(budget, packed, most, sizes):
     assert buckets(budget, packed, most) == sizes
 
 
+@pytest.mark.full
 @settings(max_examples=100, deadline=None)
 @given(budget=st.integers(1, 100_000), packed=st.booleans(), share=st.floats(0.0, 1.0))
 def test_every_pass_finds_a_bucket(budget, packed, share):

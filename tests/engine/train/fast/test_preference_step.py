@@ -96,6 +96,7 @@ def qwen(bases, tmp_path_factory):
     return bases("qwen3"), tiny_models.lora(bases("qwen3"), tmp_path_factory.mktemp("adapter") / "qwen3", rank=5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: f"{section.objective}-{section.loss_type}")
 def test_loss_means_and_gradients_are_those_of_autograd(qwen, section):
     batch = pairs()
@@ -111,6 +112,7 @@ KTO = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("section", KTO, ids=lambda section: section.loss_type)
 def test_labeled_replies_and_their_divergence_are_those_of_autograd(qwen, section):
     batch, other = labeled()
@@ -133,6 +135,7 @@ def test_a_divergence_below_zero_counts_as_none(qwen):
     assert not torch.equal(high[0][:1], none[0][:1])
 
 
+@pytest.mark.full
 def test_how_labeled_replies_fall_into_passes_does_not_matter(qwen):
     model, section, (batch, other) = parity.fast(*qwen), KTO[0], labeled()
     sums, gradients = ours(model, section, [batch], [other])
@@ -145,6 +148,7 @@ def test_how_labeled_replies_fall_into_passes_does_not_matter(qwen):
         assert again[-1] == sums[-1]  # the estimate to the bit
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["lfm2", "gemma3", "granite", "qwen3-rslora", "qwen3-dora"])
 def test_pairs_and_labels_are_learned_by_other_families_and_adapters(bases, tmp_path, name):
     family, _, kind = name.partition("-")
@@ -162,6 +166,7 @@ def test_pairs_and_labels_are_learned_by_other_families_and_adapters(bases, tmp_
     assert parity.worst(found, gradients) < 1e-5
 
 
+@pytest.mark.full
 def test_how_pairs_fall_into_passes_and_chunks_does_not_matter(qwen):
     model, section, batch = parity.fast(*qwen), SECTIONS[0], pairs()
     sums, gradients = ours(model, section, [batch])

@@ -203,7 +203,6 @@ def test_a_run_begins_where_a_step_does():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_pinned_slots_on_a_gpu():
     source = stream()
     device_buffer = torch.zeros(max(layout.size for layout in LAYOUTS), dtype=torch.int32, device="cuda")

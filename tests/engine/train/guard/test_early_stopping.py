@@ -76,6 +76,7 @@ def curve(values):
 FALLS_THEN_RISES = {0: 6.0, 2: 5.0, 4: 4.5, 6: 4.6, 8: 4.7, 10: 4.8, 12: 4.9}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_it_stops_and_keeps_the_best(made, held_out, engine):
     held_out(curve(FALLS_THEN_RISES))
@@ -100,6 +101,7 @@ def test_it_stops_and_keeps_the_best(made, held_out, engine):
     assert config["peft_type"] == "LORA"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("engine", "stops"), [("fast", (2, 7)), ("plain", (5,))])
 def test_resumed_at_any_time_it_finds_the_same(made, held_out, engine, stops):
     held_out(curve(FALLS_THEN_RISES))
@@ -120,6 +122,7 @@ def test_resumed_at_any_time_it_finds_the_same(made, held_out, engine, stops):
         assert of_kind(cut, BestKept)[-1].step == 4
 
 
+@pytest.mark.full
 def test_a_run_that_is_over_does_not_train_on(made, held_out, monkeypatch):
     """Killed after its last checkpoint, before its end."""
     from burnish_engine.train.lifecycle.early_stopping import EarlyStopping
@@ -139,6 +142,7 @@ def test_a_run_that_is_over_does_not_train_on(made, held_out, monkeypatch):
     assert read_card(paths).result.best_step == 4
 
 
+@pytest.mark.full
 def test_a_run_that_keeps_improving_makes_all_steps(made, held_out):
     held_out(lambda engine: 6.0 - 0.01 * int(engine.model.optimizer.counters[0]))
     paths = made("fast", max_steps=8)
@@ -150,6 +154,7 @@ def test_a_run_that_keeps_improving_makes_all_steps(made, held_out):
     assert (run_training(again).step, of_kind(again, BestKept)[0].step) == (6, 2)
 
 
+@pytest.mark.full
 def test_the_last_step_need_not_be_the_best(made, held_out):
     held_out(curve({**FALLS_THEN_RISES, 4: 4.5, 6: 4.6}))
     paths = made("fast", max_steps=6)
@@ -158,6 +163,7 @@ def test_the_last_step_need_not_be_the_best(made, held_out):
     assert (kept.step, kept.at_step, kept.stopped_early) == (4, 6, False)
 
 
+@pytest.mark.full
 def test_a_stopped_run_holds_the_best_so_far(made, held_out):
     held_out(curve(FALLS_THEN_RISES))
     paths = made("fast")
@@ -172,6 +178,7 @@ def test_a_stopped_run_holds_the_best_so_far(made, held_out):
     assert read_state(paths).evaluation_loss == kept.loss
 
 
+@pytest.mark.full
 def test_only_what_a_checkpoint_may_need_is_kept(made, held_out):
     held_out(lambda engine: 6.0 - 0.01 * int(engine.model.optimizer.counters[0]))
     paths = made("fast", max_steps=18, keep_checkpoints=1)
@@ -197,6 +204,7 @@ def test_a_whole_model_is_kept_as_well(made, held_out):
     assert read_card(paths).result.trained == "model"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_rising_held_out_loss_is_told_once(made, held_out, engine):
     """The training loss falls meanwhile, and nobody asked to stop."""
@@ -223,6 +231,7 @@ def noise(rows, seed):
     ]
 
 
+@pytest.mark.full
 def test_rows_learned_by_heart_are_told(tmp_path):
     """A real run on a few rows of noise: its own loss falls, that of other noise rises."""
     extra = "[evaluation]\nevery = 10\n"

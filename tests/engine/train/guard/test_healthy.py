@@ -54,6 +54,7 @@ def recipe_of(folder, name, **changes):
     )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", HEALTHY)
 def test_nothing_is_found(folder, name):
     paths = create_run(recipe_of(folder, name), folder / f"run {name}")
@@ -72,6 +73,7 @@ def test_nothing_is_found(folder, name):
         assert reports[-1].sentence.startswith("It trained: ")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["fast, fp16 with its loss scale", "plain, DoRA"])
 def test_looking_changes_nothing(folder, name):
     """The same bits with the guard, without its measurements, and without it."""

@@ -108,6 +108,7 @@ def spoiled(made, bad_steps, kept):
     return make
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_bad_step_is_skipped_and_no_more(made, bad_steps, engine):
     """Two in twenty are no trouble; what is trained stays as it was in them."""
@@ -119,6 +120,7 @@ def test_a_bad_step_is_skipped_and_no_more(made, bad_steps, engine):
     assert [event.step for event in of_kind(paths, StepDone) if not math.isfinite(event.grad_norm)] == [5, 9]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_trouble_goes_back_once_at_half_the_rate(spoiled, engine):
     paths = spoiled(engine, 5, 7, 9)
@@ -137,6 +139,7 @@ def test_trouble_goes_back_once_at_half_the_rate(spoiled, engine):
     assert [event.resumed_from_step for event in of_kind(paths, RunStarted)] == [None, 3]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_comes_after_is_what_a_run_from_there_would_have_done(made, spoiled, engine, monkeypatch):
     """From the good checkpoint on, the same bits as a run whose rate was halved there by hand."""
@@ -159,6 +162,7 @@ def test_what_comes_after_is_what_a_run_from_there_would_have_done(made, spoiled
     assert trained(other) == trained(paths)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_without_a_checkpoint_it_goes_back_to_the_beginning(made, bad_steps, engine):
     bad_steps({4, 5, 6})
@@ -171,6 +175,7 @@ def test_without_a_checkpoint_it_goes_back_to_the_beginning(made, bad_steps, eng
     assert steps[1].loss != steps[7].loss  # then at half the rate
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_trouble_again_ends_with_13(made, bad_steps, engine):
     bad_steps({8, 9, 10}, always=True)
@@ -184,6 +189,7 @@ def test_trouble_again_ends_with_13(made, bad_steps, engine):
     assert not paths.adapter.exists()
 
 
+@pytest.mark.full
 def test_going_back_can_be_switched_off(made, bad_steps):
     bad_steps({8, 9})
     paths = made("fast", extra="[guard]\nrollback = false\ntroubles = 2\nwindow = 2\n")
@@ -192,6 +198,7 @@ def test_going_back_can_be_switched_off(made, bad_steps):
     assert not of_kind(paths, RolledBack)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("engine", "stop_at"), [("fast", 3), ("plain", 8), ("fast", 11)])
 def test_a_run_resumed_before_between_or_after_is_the_same(made, spoiled, engine, stop_at):
     """Stopped at some step, in its first or second pass over it; the trouble and the way back are the same."""
@@ -213,6 +220,7 @@ def test_a_run_resumed_before_between_or_after_is_the_same(made, spoiled, engine
     assert read_record(last).rollback.to_step == 3, "a later process must not go back again, nor at the full rate"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_killed_while_going_back_it_decides_the_same_again(made, spoiled, engine, monkeypatch):
     whole, cut = spoiled(engine, 5, 6, 7), made(engine)
@@ -233,6 +241,7 @@ def test_killed_while_going_back_it_decides_the_same_again(made, spoiled, engine
     assert trained(cut) == trained(whole)
 
 
+@pytest.mark.full
 def test_checkpoints_from_before_the_trouble_are_kept_until_it_is_over(made, bad_steps):
     bad_steps({4})
     paths = made("fast", checkpoint_every=1, keep_checkpoints=1, max_steps=16)
@@ -247,6 +256,7 @@ def test_checkpoints_from_before_the_trouble_are_kept_until_it_is_over(made, bad
     assert left[15][0] == "step-000003"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_evaluations_do_not_matter(made, spoiled, engine):
     """Looking at the run on its way changes neither the trouble nor what comes of it."""
@@ -256,6 +266,7 @@ def test_evaluations_do_not_matter(made, spoiled, engine):
     assert [event.step for event in of_kind(watched, EvaluationDone)] == [0, 3, 6, 6, 9, 12]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_spiking_run_goes_back(made, monkeypatch, engine):
     """Losses that are finite and far too high, until it has gone back; a step with few tokens is not judged."""
@@ -274,6 +285,7 @@ def test_a_spiking_run_goes_back(made, monkeypatch, engine):
     assert "where the steps before had a median loss of" in back[0].reason
 
 
+@pytest.mark.full
 def test_fp16_may_halve_its_loss_scale_as_often_as_it_must(made, monkeypatch):
     """Ten skipped steps in a row with finite losses are how the scale is found."""
     backward, count = MicroBatchStep._backward, iter(range(999))
@@ -289,6 +301,7 @@ def test_fp16_may_halve_its_loss_scale_as_often_as_it_must(made, monkeypatch):
     assert not of_kind(paths, RolledBack)
 
 
+@pytest.mark.full
 def test_a_best_evaluation_that_was_undone_is_not_the_result(made, bad_steps, monkeypatch):
     bad_steps({5, 6, 7})
     told = iter([6.0, 5.9, 5.8, 5.7, 1.0, 5.5, 5.4, *(5.3 - 0.1 * number for number in range(20))])

@@ -77,6 +77,7 @@ def reports(paths):
     return [event for event in read_events(paths.events) if isinstance(event, GuardReported)]
 
 
+@pytest.mark.quick_cases(16)
 @pytest.mark.parametrize(("engine", "spoil"), CASES, ids=lambda value: getattr(value, "__name__", value))
 def test_the_guard_names_what_is_wrong(run, engine, spoil):
     check, when = BOTH[spoil]
@@ -94,6 +95,7 @@ def test_the_guard_names_what_is_wrong(run, engine, spoil):
     assert last.sentence.startswith("The labels are shifted by one") == (spoil.__name__ in SHIFTED)
 
 
+@pytest.mark.full
 def test_an_adapter_taken_out_of_training_is_detached(run):
     paths, outcome = run("plain", broken_model.frozen_by_mistake)
     assert outcome.exit_code == ExitCode.DIVERGED
@@ -101,6 +103,7 @@ def test_an_adapter_taken_out_of_training_is_detached(run):
     assert "layers.0.mlp.up_proj" in outcome.message
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_rows_without_an_end_are_a_warning(run, engine):
     """They can be learned; the model will not stop by itself."""
@@ -118,6 +121,7 @@ def test_an_adapter_that_reaches_something_else_than_planned_is_a_warning(run):
     assert "convolution" in read_card(paths).guard.sentence
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_without_probes_the_steps_alone_tell_much(run, engine):
     for spoil, check in (
@@ -137,6 +141,7 @@ def test_a_run_may_be_told_to_go_on(run):
     assert read_state(paths).verdict.startswith("There is no gradient")
 
 
+@pytest.mark.full
 def test_a_run_may_be_told_not_to_look(run):
     paths, outcome = run("fast", broken_model.no_gradient, extra='[guard]\naction = "off"\n', max_steps=4)
     assert outcome.exit_code == ExitCode.DONE
@@ -144,6 +149,7 @@ def test_a_run_may_be_told_not_to_look(run):
     assert read_card(paths).guard is None
 
 
+@pytest.mark.full
 def test_a_short_run_is_judged_at_its_end(run):
     for spoil, check in ((broken_model.no_rate, "learning_rate"), (broken_model.idle_optimizer, "unchanged")):
         paths, outcome = run("fast", spoil, max_steps=2)

@@ -44,6 +44,7 @@ def stop_after(paths, step, name="stop"):
     return listen
 
 
+@pytest.mark.full
 def test_a_run_keeps_the_hashes_of_everything_it_was_made_of(tmp_path):
     paths = create_run(tiny_recipe(tmp_path, max_steps=4, seed=7), tmp_path / "run")
     during = []
@@ -98,6 +99,7 @@ def test_a_whole_model_is_hashed_too(tmp_path):
     assert hashes["model.safetensors"] == sha256(paths.model / "model.safetensors")
 
 
+@pytest.mark.full
 def test_a_resumed_run_keeps_its_first_card_and_adds_what_changed(tmp_path, monkeypatch):
     paths = create_run(tiny_recipe(tmp_path, max_steps=6), tmp_path / "run")
     run_training(paths, listener=stop_after(paths, 3))
@@ -122,6 +124,7 @@ def test_a_resumed_run_keeps_its_first_card_and_adds_what_changed(tmp_path, monk
     assert (second.result.ended, second.result.step) == ("finished", 6)
 
 
+@pytest.mark.full
 def test_a_run_that_is_older_than_its_card_says_so(tmp_path):
     paths = create_run(tiny_recipe(tmp_path, max_steps=4), tmp_path / "run")
     run_training(paths, listener=stop_after(paths, 2))
@@ -132,6 +135,7 @@ def test_a_run_that_is_older_than_its_card_says_so(tmp_path):
     assert (card.begun_step, card.resumes, card.result.step) == (step, [], 4)
 
 
+@pytest.mark.full
 def test_runs_compare_shows_a_changed_data_file(tmp_path, capsys):
     recipe = tiny_recipe(tmp_path, max_steps=2)
     runs = [create_run(recipe, tmp_path / name) for name in ("one", "two", "three")]
@@ -151,6 +155,7 @@ def test_runs_compare_shows_a_changed_data_file(tmp_path, capsys):
     assert "trained weights: differ" in changed
 
 
+@pytest.mark.full
 def test_a_damaged_card_is_begun_anew_and_said(tmp_path):
     paths = create_run(tiny_recipe(tmp_path, max_steps=4), tmp_path / "run")
     run_training(paths, listener=stop_after(paths, 2))

@@ -69,6 +69,7 @@ def trained(open_engine):
     return engine
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["fast", "plain"])
 def test_everything_comes_back(tmp_path, open_engine, name):
     engine = open_engine(name)
@@ -92,6 +93,7 @@ def test_everything_comes_back(tmp_path, open_engine, name):
     assert [(step.step, step.loss, step.grad_norm) for step in after_steps(again, 3)] == following
 
 
+@pytest.mark.full
 def test_the_optimizer_of_another_adapter_is_not_taken(tmp_path, trained, open_engine):
     folder = checkpoints.save_checkpoint(tmp_path, trained, position(1), CPU)
     tensors = checkpoints.load_file(folder / "optimizer.safetensors")

@@ -42,6 +42,7 @@ def _one_long_instruction():
     return time.monotonic()
 
 
+@pytest.mark.full
 def test_an_interrupt_is_told_while_a_step_is_at_work_and_taken_after_it(inbox, told):
     with inbox.signals():
         assert inbox.poll() is None

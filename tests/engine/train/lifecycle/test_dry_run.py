@@ -60,6 +60,7 @@ def norms(paths):
     return {event.step: event.grad_norm for event in of_kind(paths, StepDone)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_run_is_the_same_with_and_without(made, engine, precision):
@@ -121,6 +122,7 @@ def test_it_trains_the_longest_pass_twice_evaluates_and_saves(made, engine, monk
     assert detail.startswith(f"{batch.tokens:,} tokens")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("place", ["pass", "evaluation", "update"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_does_not_fit_shows_there(made, smaller, engine, place):
@@ -149,6 +151,7 @@ def test_what_does_not_fit_shows_there(made, smaller, engine, place):
     assert trained(paths) == trained(smaller[engine])
 
 
+@pytest.mark.full
 def test_there_is_none_without_room_for_the_copy(made, monkeypatch):
     monkeypatch.setattr(dry_run, "host_memory", lambda: (10**9, 1000))
     paths = made("fast", True, max_steps=1)
@@ -162,6 +165,7 @@ def test_only_long_runs_are_worth_it():
     assert not is_worthwhile(50, 299.0)
 
 
+@pytest.mark.full
 def test_what_is_left_of_a_run_decides(made, monkeypatch):
     asked = []
     monkeypatch.setattr(

@@ -38,6 +38,7 @@ def test_a_run_that_does_not_fit_is_refused_with_figures(tmp_path, full_memory):
     assert "training" not in [event.phase for event in events_of(paths, PhaseChanged)]
 
 
+@pytest.mark.full
 def test_anyway_trains_and_warns_and_what_was_trained_is_not_refused_later(tmp_path, full_memory):
     paths = create_run(tiny_recipe(tmp_path, max_steps=2), tmp_path / "run")
 
@@ -51,6 +52,7 @@ def test_anyway_trains_and_warns_and_what_was_trained_is_not_refused_later(tmp_p
     assert any(event.code == "plan" and "free" in event.message for event in events_of(paths, Warned))
 
 
+@pytest.mark.full
 def test_the_prediction_is_recorded_and_its_memory_plan_carried_out(tmp_path, monkeypatch):
     chosen, make = MemoryPlan(layers=("input", "narrow"), head_rows=32), fit.plan_recipe
     monkeypatch.setattr(

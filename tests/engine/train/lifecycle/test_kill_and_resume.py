@@ -44,11 +44,13 @@ def recipe_of(folder, name, engine, masked):
     return recipe
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "engine", "masked", "kills"), A_FEW)
 def test_a_kill_resumes_to_the_uninterrupted_run(tmp_path, fork_server, name, engine, masked, kills):
     kill_and_resume(tmp_path, fork_server, recipe_of(tmp_path, name, engine, masked), engine, kills)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("objective", ["dpo", "kto"])
 def test_a_kill_in_a_run_over_preferences_resumes_to_the_uninterrupted_run(tmp_path, fork_server, objective):
     recipe = recipe_of(tmp_path, "adamw", "fast", masked=False)

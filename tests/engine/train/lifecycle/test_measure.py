@@ -126,6 +126,7 @@ def train(folder, name, **changes):
     return paths, run_training(paths)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ["fast", "plain"])
 def test_runs_correct_the_next_prediction(tmp_path, engine):
     for name in ("first", "second"):
@@ -148,6 +149,7 @@ def test_runs_correct_the_next_prediction(tmp_path, engine):
     assert max(min(speeds[0], most), least) * 0.99 <= corrected.tokens_per_s <= max(min(speeds[1], most), least) * 1.01
 
 
+@pytest.mark.full
 def test_a_run_that_failed_is_not_kept(tmp_path, monkeypatch):
     def diverge(self, result):
         self.setup.measure.step(result.tokens, result.seconds)
@@ -160,6 +162,7 @@ def test_a_run_that_failed_is_not_kept(tmp_path, monkeypatch):
     assert not past_runs_file().exists()
 
 
+@pytest.mark.full
 def test_a_run_that_fell_back_to_a_smaller_plan_says_nothing_about_its_own(tmp_path):
     with scarce((MicroBatchStep, "_backward"), calls=[6]):
         assert train(tmp_path, "smaller")[1].exit_code is ExitCode.DONE
@@ -168,6 +171,7 @@ def test_a_run_that_fell_back_to_a_smaller_plan_says_nothing_about_its_own(tmp_p
     assert len(past_runs()) == 1
 
 
+@pytest.mark.full
 def test_a_resumed_run_is_not_kept_a_second_time(tmp_path):
     paths = create_run(tiny_recipe(tmp_path, max_steps=8, checkpoint_every=2), tmp_path / "run")
 
@@ -181,6 +185,7 @@ def test_a_resumed_run_is_not_kept_a_second_time(tmp_path):
     assert len(past_runs()) == 1
 
 
+@pytest.mark.full
 def test_a_spill_is_told(tmp_path, monkeypatch):
     class Spilled:
         def __init__(self, device, **options):

@@ -30,8 +30,6 @@ WITHIN = {"cpu": 2e-5, "cuda": 2e-2}
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request):
-    if request.param == "cuda" and not torch.cuda.is_available():
-        pytest.skip("no GPU")
     return request.param
 
 
@@ -77,6 +75,7 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("max_norm", [0.0, 2.0])
 @pytest.mark.parametrize(
     ("name", "masked"), [*((name, False) for name in LIBRARIES), ("adamw8bit", True), ("adafactor", True)]
@@ -182,6 +181,7 @@ def test_a_skipped_step_advances_nothing(name, bad, device):
     assert torch.equal(one.param, other.param)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("after", [False, True])
 def test_muon_for_matrices_alone_has_the_bits_of_the_one_that_leaves_others_to_adamw(after, device):
     """The one that a CUDA graph can hold beside the library's, with masks, clipping and a rate of B's own."""
@@ -208,6 +208,7 @@ def test_an_overflow_halves_the_scale_and_advances_nothing(name):
     assert torch.equal(one.param, other.param)  # a power of two changes no bits
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_always_and_all_the_way_is_the_base_to_the_bit(name, after, device):
@@ -227,6 +228,7 @@ def test_always_and_all_the_way_is_the_base_to_the_bit(name, after, device):
     assert masked.modifier.last.tolist() == [1.0] * 6
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("name", [name for name in LIBRARIES if name not in AVERAGING])
 def test_masks_scale_what_the_base_moves(name, after):
@@ -321,6 +323,7 @@ def test_only_some_segments_decay(name):
         torch.testing.assert_close(view, old * (0.95 if segment.decay else 1.0), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_resumed_step_is_the_uninterrupted_one_to_the_bit(name, masked, device):
@@ -354,7 +357,6 @@ def test_another_adapter_s_state_is_refused():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("masked", [False, True])
 def test_8_bit_steps_on_a_stream_of_ours_come_after_what_is_queued_there(masked):
     """bitsandbytes launches on the usual stream: unordered, it would read gradients that are not clipped yet."""

@@ -36,6 +36,7 @@ def made(name, values, **settings):
     return make_optimizer(section(name, **settings), list(values.items()), tables=TABLES)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_fifty_steps_are_the_library_s_to_the_bit(name):
     """Muon's matrices are Muon's, and the rest of it AdamW's; vectors do not decay."""

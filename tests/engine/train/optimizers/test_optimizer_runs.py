@@ -39,6 +39,7 @@ FLAT_STEPS = ["adamw", "muon", "adafactor"]
 """One of each class that makes the fast engine's steps; test_library_step.py compares all optimizers with libraries."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_both_engines_train_alike(run, name):
     """Gradients differ in their last digits; Muon and Lion make more of those than the others."""
@@ -51,6 +52,7 @@ def test_both_engines_train_alike(run, name):
     assert fast.held_out() < start - 0.01
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FLAT_STEPS)
 def test_a_run_of_the_fast_engine_is_the_library_on_pefts_gradient(adapted_llama, name):
     """Steps against PEFT's model and the library's own class, with clipping and weight decay."""
@@ -74,6 +76,7 @@ def test_a_run_of_the_fast_engine_is_the_library_on_pefts_gradient(adapted_llama
     assert (found - wanted).norm() < within * (wanted - started).norm()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "engine", "schedule"),
     [
@@ -110,6 +113,7 @@ def given_rates(engine):
     return [group["lr"] for group in optimizer._library.parts[0].param_groups]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FLAT_STEPS)
 def test_several_passes_of_a_step_are_one_large_pass(adapted_llama, name):
     """Three steps: what clipping and moments see is the sum."""
@@ -126,6 +130,7 @@ def test_several_passes_of_a_step_are_one_large_pass(adapted_llama, name):
     assert (first - second).norm() < within * (first - start).norm()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "engine"), BY_TURNS)
 def test_a_step_that_is_not_finite_advances_nothing(run, name, engine, monkeypatch):
     one = run(name, engine, train=HALF_WARM)
@@ -155,6 +160,7 @@ def test_a_step_that_is_not_finite_advances_nothing(run, name, engine, monkeypat
     assert not all(torch.equal(value, after[key]) for key, value in state_of(one).items() if key in after)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_schedule_free_evaluates_answers_and_saves_by_the_average(run, tmp_path, monkeypatch, engine, masked):
@@ -186,6 +192,7 @@ def test_schedule_free_evaluates_answers_and_saves_by_the_average(run, tmp_path,
     assert asked == [pytest.approx(sum(float(value.double().sum()) for value in saved.values()), rel=1e-6)]
 
 
+@pytest.mark.full
 def test_muon_leaves_embeddings_and_vectors_to_adamw(run):
     one = run("muon", "plain", adapter={"method": "full"})
     one.steps(1)
@@ -197,6 +204,7 @@ def test_muon_leaves_embeddings_and_vectors_to_adamw(run):
     assert {group["weight_decay"] for group in adamw.param_groups} == {0.1, 0.0}
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     ("name", "masked"), [*((name, False) for name in OPTIMIZERS), *((name, True) for name in OPTIMIZERS)]
 )
@@ -228,6 +236,7 @@ IDLE = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "engine"), [*BY_TURNS, ("muon", "fast"), ("adamw", "plain")])
 def test_masks_that_let_everything_go_all_the_way_are_the_optimizer_alone_to_the_bit(run, name, engine):
     one, other = run(name, engine, **NO_DROPOUT), run(name, engine, masking=IDLE[engine], **NO_DROPOUT)
@@ -237,6 +246,7 @@ def test_masks_that_let_everything_go_all_the_way_are_the_optimizer_alone_to_the
     assert all(torch.equal(value, found[key]) for key, value in state.items())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("changed", [{"rate": 2.0}, {"probability": 0.5}, {"kind": "magma"}])
 def test_other_masks_are_not(run, changed):
     one, other = run("adamw"), run("adamw", masking={**IDLE["fast"], **changed})
@@ -251,6 +261,7 @@ def test_settings_that_cannot_be_are_refused():
     assert recipe('[train]\noptimizer = "adamw"\nbeta1 = 0.0').train.beta1 == 0.0
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("engine", "settings", "notes"),
     [

@@ -28,6 +28,7 @@ KINDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "engine", "sections", "precision"), KINDS)
 def test_a_resumed_run_makes_the_same_steps_to_the_bit(run, tmp_path, name, engine, sections, precision):
     """From a checkpoint's files, saved in the middle of warmup, under dropout; evaluations change nothing."""
@@ -56,6 +57,7 @@ def test_a_resumed_run_makes_the_same_steps_to_the_bit(run, tmp_path, name, engi
     assert files[0] == files[1]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "engine", "masked", "before"),
     [

@@ -21,6 +21,7 @@ from support.runs.shared_steps import Shares, figures, recipe_of
 SIZES = [2, 3, 4]
 
 
+@pytest.mark.full
 def test_exact_ranks_equal_one_process_bit_for_bit(tmp_path, shared):
     recipe = recipe_of(tmp_path, exact=True)
     alone = shared(recipe, 1)
@@ -33,6 +34,7 @@ def test_exact_ranks_equal_one_process_bit_for_bit(tmp_path, shared):
         assert torch.equal(theirs, masters), size
 
 
+@pytest.mark.full
 def test_ranks_equal_accumulation_on_one_process(tmp_path, shared):
     recipe = recipe_of(tmp_path, accumulation=5)
     alone = shared(recipe, 1)
@@ -67,6 +69,7 @@ def test_slices_exchanged_within_the_backward_pass_give_the_bits_of_one_exchange
     assert torch.equal(theirs, masters)
 
 
+@pytest.mark.full
 def test_exact_slices_give_the_bits_of_one_process(tmp_path, shared):
     results, masters = shared(recipe_of(tmp_path, exact=True), 1).steps(4)
     found, theirs = shared(recipe_of(tmp_path, exact=True, exchange="sliced"), 3).steps(4)
@@ -74,6 +77,7 @@ def test_exact_slices_give_the_bits_of_one_process(tmp_path, shared):
     assert torch.equal(theirs, masters)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", [2, 3])
 def test_rounded_gradients_train_almost_the_same_and_resume_exactly(tmp_path, shared, size):
     recipe = recipe_of(tmp_path, exchange="bf16", accumulation=4)
@@ -100,6 +104,7 @@ def test_rounded_gradients_train_almost_the_same_and_resume_exactly(tmp_path, sh
     assert single.steps(1, first=3)[0][0].loss == pytest.approx(found[3].loss, rel=1e-5)
 
 
+@pytest.mark.full
 def test_exact_sums_are_those_of_plain_accumulation(tmp_path, shared):
     results, masters = shared(recipe_of(tmp_path), 1).steps(4)
     found, theirs = shared(recipe_of(tmp_path, exact=True), 1).steps(4)
@@ -109,6 +114,7 @@ def test_exact_sums_are_those_of_plain_accumulation(tmp_path, shared):
     assert torch.allclose(theirs, masters, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("exact", [False, True])
 def test_ranks_without_a_pass_or_without_supervised_tokens_join_in(tmp_path, shared, exact):
     """A step has two passes for three ranks, and one row of six is learned."""
@@ -132,6 +138,7 @@ def test_ranks_without_a_pass_or_without_supervised_tokens_join_in(tmp_path, sha
     assert torch.allclose(theirs, masters, rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("objective", ["dpo", "kto"])
 def test_preferences_are_shared_as_well(tmp_path, shared, objective, exact):
@@ -167,6 +174,7 @@ def test_preferences_are_shared_as_well(tmp_path, shared, objective, exact):
         assert torch.equal(theirs, masters)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("optimizer", [*OPTIMIZER_USES, "masked", "dora"])
 def test_every_optimizer_keeps_ranks_alike(tmp_path, shared, optimizer):
     """Ranks stay alike around an evaluation, for which some switch to other weights and at a new beginning."""
@@ -192,6 +200,7 @@ def test_every_optimizer_keeps_ranks_alike(tmp_path, shared, optimizer):
     assert torch.equal(theirs, masters)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", SIZES)
 def test_an_evaluation_is_dealt_to_all_ranks_and_gives_the_bits_of_one(tmp_path, shared, monkeypatch, size):
     monkeypatch.setattr(leading_engine, "ROUND_PASSES", 2)
@@ -212,6 +221,7 @@ def test_an_evaluation_is_dealt_to_all_ranks_and_gives_the_bits_of_one(tmp_path,
     made.engine.save_adapter(tmp_path / "adapter")  # weights are alike still
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("started", [False, True])
 def test_log_probabilities_are_dealt_where_all_ranks_hold_the_weights(tmp_path, shared, monkeypatch, started):
     """Before the start other ranks lack the leader's weights, and yet what concerns no adapter is shared."""
@@ -241,6 +251,7 @@ def rounding_otherwise(engine):
         optimizer.step = other
 
 
+@pytest.mark.full
 def test_gpus_of_several_models_share_a_run_by_their_speed_and_keep_the_leaders_weights(tmp_path, shared, monkeypatch):
     monkeypatch.setattr(leading_engine, "CHECK_STEPS", 2)
     recipe = recipe_of(tmp_path, accumulation=6)

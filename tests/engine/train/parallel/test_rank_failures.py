@@ -23,6 +23,7 @@ class Failing:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB")
 
 
+@pytest.mark.full
 def test_out_of_memory_on_one_rank_lets_all_go_on_with_a_smaller_plan(tmp_path, shared):
     recipe = recipe_of(tmp_path, exact=True)
     results, masters = shared(recipe, 1).steps(5)
@@ -64,6 +65,7 @@ class FailingUpdate:
         optimizer.step = step
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("then", ["step", "save"])
 @pytest.mark.parametrize("halfway", [False, True])
 def test_out_of_memory_in_an_update_on_one_rank_lets_all_go_on(tmp_path, shared, halfway, then):
@@ -90,6 +92,7 @@ def test_out_of_memory_in_an_update_on_one_rank_lets_all_go_on(tmp_path, shared,
     made.engine.save_adapter(tmp_path / "end")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("where", ["leader", "other rank"])
 def test_out_of_memory_in_an_evaluation_lets_all_go_on_with_a_smaller_plan(tmp_path, shared, monkeypatch, where):
     recipe, told, failed = recipe_of(tmp_path, exact=True), [], []
@@ -114,6 +117,7 @@ def test_out_of_memory_in_an_evaluation_lets_all_go_on_with_a_smaller_plan(tmp_p
     engine.save_adapter(tmp_path / "adapter")
 
 
+@pytest.mark.full
 def test_a_gradient_that_is_no_number_on_one_rank_skips_the_step_on_all(tmp_path, shared):
     def spoil(engine):
         if int(engine.model.optimizer.counters[0]) == 1 and not spoiled:
@@ -158,6 +162,7 @@ def test_out_of_memory_on_the_leader_drops_the_step_everywhere(tmp_path, shared,
     assert torch.equal(made.engine.model.optimizer.param, masters)
 
 
+@pytest.mark.full
 def test_weights_that_differ_stop_the_run(tmp_path, shared, monkeypatch):
     monkeypatch.setattr(leading_engine, "CHECK_STEPS", 2)
 

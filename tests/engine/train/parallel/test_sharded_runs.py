@@ -95,6 +95,7 @@ def test_a_rank_that_ends_while_replies_are_generated_is_told(tmp_path, forks):
     assert "SIGKILL" in outcome.message
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("section", "changes", "reason"),
     [

@@ -48,6 +48,7 @@ def recipe_of(folder, *, weights="ranks", quantize="none", exact=True, extra="",
     return recipe.model_copy(update=changes)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("quantize", ["none", "nf4"])
 def test_shared_layers_train_the_bits_of_resident_ones(tmp_path, shared, quantize):
     """With unequal numbers of passes: five a step, of which three ranks make two, two and one."""
@@ -60,6 +61,7 @@ def test_shared_layers_train_the_bits_of_resident_ones(tmp_path, shared, quantiz
         assert len(made.engine.plan.layers_on_ranks) == LAYERS - weights.count("card")
 
 
+@pytest.mark.full
 def test_each_rank_holds_its_part_and_two_layers_at_most(tmp_path, shared):
     made = shared(recipe_of(tmp_path), 3)
     ring = made.engine.model.loaded.decoder.ring
@@ -70,6 +72,7 @@ def test_each_rank_holds_its_part_and_two_layers_at_most(tmp_path, shared):
     assert not ring.host_bytes
 
 
+@pytest.mark.full
 def test_ranks_without_a_pass_or_supervised_tokens_take_part(tmp_path, shared):
     """Two passes a step for three ranks, most of them without supervised tokens."""
     settings = {"accumulation": 2, "pack": False}
@@ -87,6 +90,7 @@ def test_ranks_without_a_pass_or_supervised_tokens_take_part(tmp_path, shared):
     assert torch.equal(theirs, masters)
 
 
+@pytest.mark.full
 def test_what_one_rank_does_alone_needs_no_other(tmp_path, shared):
     """Held-out rows, dealt unevenly; and passes of the leader alone, while the others wait for its next order."""
     alone, made = (shared(recipe_of(tmp_path, weights=weights), size) for weights, size in (("card", 1), ("ranks", 3)))
@@ -122,6 +126,7 @@ class FullOnce:
         return init
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_a_rank_without_room_lets_all_load_again(tmp_path, shared, monkeypatch, at):
     """Any of the three, the leader among them; then all load the smallest plan, in which layers are shared still."""
@@ -144,6 +149,7 @@ def test_a_rank_without_room_lets_all_load_again(tmp_path, shared, monkeypatch, 
     assert torch.allclose(theirs, masters, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the harness forks; the engine itself does not")
 def test_killed_terminated_and_resumed_on_other_numbers_a_run_is_that_of_a_resident_base(
     tmp_path, fork_server, monkeypatch

@@ -51,6 +51,7 @@ def whole(tmp_path, forks):
     return recipe, paths
 
 
+@pytest.mark.full
 def test_killed_and_resumed_on_other_numbers_of_ranks_a_run_is_the_uninterrupted_one(tmp_path, forks, whole):
     """Two ranks, of which one is killed; then one rank, which is stopped; then four to the end."""
     recipe, alone = whole
@@ -73,6 +74,7 @@ def test_killed_and_resumed_on_other_numbers_of_ranks_a_run_is_the_uninterrupted
     assert trained(paths) == trained(alone)
 
 
+@pytest.mark.full
 def test_after_a_kill_all_ranks_begin_again_at_the_newest_checkpoint_by_themselves(tmp_path, forks, whole):
     recipe, alone = whole
     paths = create_run(recipe, tmp_path / "shared")
@@ -106,6 +108,7 @@ def test_ranks_that_are_lost_again_and_again_end_the_run(tmp_path, forks):
         assert len(forks) == starts
 
 
+@pytest.mark.full
 def test_a_termination_of_all_processes_ends_after_a_saved_step(tmp_path, forks, whole):
     recipe, alone = whole
     paths = create_run(recipe, tmp_path / "shared")
@@ -135,6 +138,7 @@ def test_a_rank_that_cannot_start_is_told_with_its_reason(tmp_path, forks, monke
     assert "torchrun" in outcome.message
 
 
+@pytest.mark.full
 def test_a_run_among_processes_that_cannot_meet_is_recorded_as_failed(tmp_path, monkeypatch):
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "none"}.items():
         monkeypatch.setenv(name, value)
@@ -151,6 +155,7 @@ def test_idle_ranks_are_warned_of(tmp_path, forks):
     assert "accumulation = 2" in warning.message
 
 
+@pytest.mark.full
 def test_the_plain_engine_refuses_to_share(tmp_path, forks):
     paths = create_run(recipe_of(tmp_path, engine='"plain"'), tmp_path / "run")
     outcome = run_training(paths)
@@ -198,6 +203,7 @@ def test_the_benchmark_of_shared_steps_prints_a_row_for_each_number(tmp_path):
     assert two["loss"][0] > 0
 
 
+@pytest.mark.full
 def test_experts_on_two_ranks_are_those_of_one(tmp_path, forks):
     tiny_models.make("qwen3-moe", tmp_path / "base", tokenizer=True)
     recipe = recipe_of(tmp_path, max_steps=4)

@@ -7,6 +7,7 @@ import time
 from contextlib import contextmanager, suppress
 
 import psutil
+import pytest
 
 from burnish_engine.train.parallel import watched_rank
 
@@ -70,6 +71,7 @@ def is_rank(process):
     return False
 
 
+@pytest.mark.full
 def test_a_rank_ends_with_a_leader_that_is_killed_while_the_rank_loads_its_libraries(tmp_path):
     (tmp_path / "slow_rank.py").write_text(_LOADING)
     with leader_of(tmp_path, "slow_rank") as (leader, ranks):
@@ -80,6 +82,7 @@ def test_a_rank_ends_with_a_leader_that_is_killed_while_the_rank_loads_its_libra
         until(lambda: is_over(ranks[0]))
 
 
+@pytest.mark.full
 def test_a_rank_of_a_run_ends_with_a_leader_that_is_killed_at_its_start(tmp_path):
     with leader_of(tmp_path) as (leader, ranks):
         found = until(lambda: [one for one in psutil.Process(leader.pid).children(recursive=True) if is_rank(one)])
@@ -101,6 +104,7 @@ def test_a_module_finds_standard_input_empty_and_ends_as_it_wants(tmp_path):
         assert ended.wait(_PATIENCE_S) == 7
 
 
+@pytest.mark.full
 def test_the_watch_begins_before_anything_large_is_loaded():
     done = "import sys, burnish_engine.train.parallel.watched_rank as _; print('torch' in sys.modules)"
     path = os.pathsep.join(sys.path)

@@ -1,5 +1,6 @@
 """Each model gets the fastest layout in which its documents are apart; models that leak across rows are found out."""
 
+import copy
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,14 +10,15 @@ import torch
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.run.events import Warned
 from burnish_engine.data.tokens.pack import IGNORED
+from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.transformers_path import packed_attention, plain
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.store import create_run
-from burnish_engine.train.base.leaks import TOLERANCE, find_leak, unlabeled_pass
+from burnish_engine.train.base.leaks import TOLERANCE, find_leak, full_pass, unlabeled_pass
 from burnish_engine.train.parallel.sharded_model import shard
 from burnish_engine.train.plain.layout_choice import choose_layout
-from burnish_engine.train.plain.plain_step import model_inputs, summed_loss
+from burnish_engine.train.plain.plain_step import model_inputs, passes_of, summed_loss
 from burnish_engine.train.run import run_training
 
 from support.models.tiny import make_tokenizer
@@ -65,6 +67,7 @@ def one_rank(tmp_path):
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_our_attention_is_tried_in_a_model_that_is_shared_out_too(tiny_llama, as_on_a_gpu, one_rank, dtype):
     """Its embedding is whole only within the model's own pass, and FSDP converts what layers are given."""
@@ -91,6 +94,7 @@ FAILURES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("what", FAILURES)
 def test_an_attention_that_ours_is_not_stays_the_model_s_own(tiny_llama, as_on_a_gpu, monkeypatch, what):
     def attention(queries, *_arguments, **_options):
@@ -141,6 +145,7 @@ def test_a_model_that_attends_in_a_way_of_its_own_is_found_out(tiny_llama, as_on
     assert "a way of its own" in note
 
 
+@pytest.mark.full
 def test_dropout_within_attention_is_found_before_training(tiny_llama, as_on_a_gpu):
     model = loaded(tiny_llama)
     model.model.layers[1].self_attn.attention_dropout = 0.1
@@ -246,6 +251,7 @@ def labeled(documents):
     return batch
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_short_convolutions_are_padded_whatever_the_precision(dtype):
     model = lfm2().to(dtype)
@@ -254,6 +260,7 @@ def test_short_convolutions_are_padded_whatever_the_precision(dtype):
     assert note
 
 
+@pytest.mark.full
 def test_what_is_chosen_is_what_the_guard_finds_right():
     """The layout's choice goes by the guard's own rows and tolerance."""
     for made, precision in ((lfm2(), "fp32"), (gpt_oss(), "fp32"), (lfm2().bfloat16(), "bf16")):
@@ -298,6 +305,62 @@ def test_masks_without_the_window_are_found_although_windows_are_longer_than_the
 
     monkeypatch.setattr(layout_choice, "document_masks", one_for_all)
     assert choose_layout(gpt_oss(sliding_window=128), 97, CPU, True)[0] == "padded"
+
+
+SIZES = {
+    "vocab_size": 97, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+BY_LENGTH = {
+    "plain rope": ("llama", {}, "packed"),
+    "dynamic rope": (
+        "llama",
+        {"max_position_embeddings": 32, "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}},
+        "alone",
+    ),
+    "ALiBi in 16 bits": ("falcon", {"alibi": True, "new_decoder_architecture": False}, "padded"),
+}
+
+
+@pytest.mark.parametrize("name", BY_LENGTH)
+def test_rows_whose_logits_go_by_their_pass_get_rows_or_passes_of_their_own(name):
+    """What is chosen equals one row after another, in loss and gradients, with rows as long as the run's."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    family, changes, expected = BY_LENGTH[name]
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **SIZES, **changes)).eval()
+    with torch.no_grad():
+        for value in model.parameters():
+            value.mul_(4.0)  # attention that tells places apart, as after training
+    fresh = copy.deepcopy(model)  # transformers' dynamic rope keeps the longest row that it saw
+    made = rows([600, 12, 280, 24, 600])
+    documents = [Document(ids, np.ones(len(ids), bool), row, "") for row, ids in enumerate(made)]
+    full = full_pass(documents, 1600)
+    assert [len(one) for one in full] == [600, 600, 280]
+    layout, note = choose_layout(model, 97, CPU, True, None, made[:1], full)
+    assert (layout, bool(note)) == (expected, expected != "packed")
+    assert choose_layout(model, 97, CPU, True, layout)[0] == layout
+
+    def step(model, documents, way):
+        for part in passes_of(labeled(documents), way, 1600):
+            summed_loss(model, part, CPU, way).backward()
+        return torch.cat([value.grad.flatten() for value in model.parameters() if value.grad is not None])
+
+    together = step(model, made, layout)
+    by_row = sum(step(copy.deepcopy(fresh), [one], "packed") for one in made)
+    assert torch.dist(together, by_row) < 1e-4 * by_row.norm()
+
+
+def test_a_full_pass_is_laid_out_of_rows_that_can_share_it():
+    def lengths(rows, budget):
+        documents = [Document(np.zeros(length, int), np.ones(length, bool), 0, "") for length in rows]
+        return [len(one) for one in full_pass(documents, budget)]
+
+    assert lengths([50, 20, 9], 64) == [50, 9]  # 20 has no room beside the longest
+    assert lengths([60, 20, 9], 64) == [20, 20, 9]  # the longest has a pass of its own
+    assert lengths([30, 30], 200) == [30] * 6
+    assert lengths([60, 60], 64) == lengths([5], 64) == lengths([], 64) == []
 
 
 def test_a_resumed_run_keeps_its_masks():

@@ -80,6 +80,7 @@ def test_magma_is_what_the_paper_says(momentum):
         assert np.abs(value.detach().numpy() - theta[name]).max() < 2e-5, name
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_always_and_all_the_way_is_the_optimizer_alone(name):
     optimizer, named = masked(MaskingSection(kind="skip_update", probability=1.0), name)
@@ -149,6 +150,7 @@ BLOCKS = {
 """Names of transformers and PEFT, and whether they are matrices of attention or feed-forward."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("blocks", ["layers", "all"])
 def test_only_what_is_asked_for_sits_out(blocks):
     def value(name):
@@ -169,6 +171,7 @@ def test_only_what_is_asked_for_sits_out(blocks):
     assert slept == {name for name, layer in BLOCKS.items() if layer or blocks == "all"}
 
 
+@pytest.mark.full
 def test_pairs_of_an_adapter_sit_out_together():
     named = [
         (f"layer.{index}.q.lora_{half}.default.weight", torch.nn.Parameter(torch.randn(8, 8)))

@@ -44,6 +44,7 @@ def attended(monkeypatch):
     return rows
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("recompute", ["false", "true"])
 def test_every_pass_of_a_run_knows_its_documents(run, attended, recompute):
     """Training, evaluation and the guard's probes; without documents it would be transformers' mask, and as right."""

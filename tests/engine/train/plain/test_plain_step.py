@@ -40,6 +40,7 @@ def tuned(tiny_llama):
     return model.train()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("lengths", [[1], [20], [7, 13], [1, 1, 30, 2], [5] * 9])
 def test_packed_equals_padded(tuned, lengths):
     batch = micro_batch(lengths, tuned.config.vocab_size)
@@ -61,6 +62,7 @@ def test_packed_equals_padded(tuned, lengths):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("most", [1, 40, 60, 1000])
 def test_padded_rows_are_computed_in_passes_within_the_budget_with_the_same_sum(tuned, most):
     batch = micro_batch([30, 2, 7, 13, 1, 8], tuned.config.vocab_size)

@@ -97,6 +97,7 @@ def by_a_script(engine, make, steps=STEPS):
     return losses, model
 
 
+@pytest.mark.full
 def test_twenty_steps_are_those_of_a_plain_script(opened):
     engine = opened()
     ours = [loss for loss, _ in steps_of(engine, STEPS)]
@@ -107,6 +108,7 @@ def test_twenty_steps_are_those_of_a_plain_script(opened):
         torch.testing.assert_close(our, their, rtol=0, atol=2e-4)
 
 
+@pytest.mark.full
 def test_eight_bits_are_those_of_bitsandbytes(opened):
     bitsandbytes = pytest.importorskip("bitsandbytes")
     engine = opened("adamw8bit")
@@ -190,6 +192,7 @@ def position(step):
     )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_resumed_run_makes_the_same_steps_bit_for_bit(tmp_path, opened, optimizer, precision):
@@ -211,6 +214,7 @@ def test_a_resumed_run_makes_the_same_steps_bit_for_bit(tmp_path, opened, optimi
     assert all(torch.equal(value, saved[1][name]) for name, value in saved[0].items())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw8bit"])
 def test_a_stopped_run_goes_on_to_the_same_file(tmp_path, burnish_home, optimizer):
     recipe = full_recipe(tmp_path, max_steps=6, optimizer=f'"{optimizer}"', precision='"bf16"')
@@ -228,6 +232,7 @@ def test_a_stopped_run_goes_on_to_the_same_file(tmp_path, burnish_home, optimize
     assert one == two
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw8bit"])
 def test_a_snapshot_undoes_steps(opened, optimizer):
     engine = opened(optimizer, "bf16")
@@ -239,6 +244,7 @@ def test_a_snapshot_undoes_steps(opened, optimizer):
     assert steps_of(engine, 2) == first
 
 
+@pytest.mark.full
 def test_the_run_s_model_is_loaded_by_plain_transformers(tmp_path, opened):
     engine = opened(precision="bf16")
     steps_of(engine, 2)
@@ -272,6 +278,7 @@ def test_a_base_s_own_files_go_along(tmp_path):
     assert whole.model.generation_config.temperature == 0.6
 
 
+@pytest.mark.full
 def test_updates_below_bf16_s_last_digit_are_not_lost(opened):
     engine = opened(precision="bf16", learning_rate=1e-6)
     (name, master), *_ = engine._parameters
@@ -303,6 +310,7 @@ def test_gradients_of_several_passes_are_summed_in_fp32(opened):
         assert torch.equal(first.bfloat16().float(), first)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16])
 def test_masters_are_the_stored_weights_exactly(tmp_path, stored):
     recipe = full_recipe(tmp_path)
@@ -329,6 +337,7 @@ def test_rounded_weights_cannot_be_trained(tmp_path):
     assert 'adapter.method = "lora"' in told.value.remedy
 
 
+@pytest.mark.full
 def test_a_missing_bitsandbytes_is_told_before_anything_is_loaded(opened, monkeypatch):
     monkeypatch.setattr(engine_choice.importlib.util, "find_spec", lambda name: None if name == "bitsandbytes" else 1)
     with pytest.raises(UsageError, match="needs bitsandbytes, which is not installed") as told:
@@ -337,12 +346,14 @@ def test_a_missing_bitsandbytes_is_told_before_anything_is_loaded(opened, monkey
     assert opened("adamw").trains == "model"
 
 
+@pytest.mark.full
 def test_settings_without_effect_are_told(opened):
     (why, idle) = opened().notes
     assert "adapters only" in why
     assert "adapter.rank, adapter.alpha and adapter.dropout do not apply" in idle
 
 
+@pytest.mark.full
 def test_adapters_train_in_8_bits_too(tmp_path):
     recipe = tiny_recipe(tmp_path, rows=12, optimizer='"adamw8bit"')
     source = open_model(recipe.model.path)

@@ -24,6 +24,7 @@ from support.runs.tiny_runs import WATCHED, evaluations, losses, of_kind, traine
 pytestmark = pytest.mark.usefixtures("unplanned")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("engine", "place", "call"),
     [

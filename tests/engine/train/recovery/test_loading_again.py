@@ -29,6 +29,7 @@ def test_a_model_that_cannot_be_loaded_again_ends_the_run(made):
     assert [event.step for event in of_kind(paths, CheckpointSaved)] == [3]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_loading_is_tried_once_more_with_the_smallest_plan(made, engine):
     owner = {"fast": "FastEngine", "plain": "PlainEngine"}[engine]
@@ -44,6 +45,7 @@ def test_loading_is_tried_once_more_with_the_smallest_plan(made, engine):
         assert run_training(lost).exit_code == ExitCode.DOES_NOT_FIT
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_resumed_run_begins_with_the_plan_that_it_fell_back_to(made, smaller, engine, monkeypatch):
     paths = made(engine, extra=WATCHED)
@@ -70,6 +72,7 @@ def test_a_resumed_run_begins_with_the_plan_that_it_fell_back_to(made, smaller, 
     assert len(smaller_plans(paths)) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("tries", [False, True], ids=["training", "dry run"])
 def test_where_nothing_smaller_is_left_but_by_loading_it_is_loaded_again(made, smaller, monkeypatch, tries):
     """In the middle of a run, with its moments; here to the plan that it is compared with."""
@@ -88,6 +91,7 @@ def test_where_nothing_smaller_is_left_but_by_loading_it_is_loaded_again(made, s
     assert len(of_kind(paths, RunStarted)) == 1
 
 
+@pytest.mark.full
 def test_where_that_cannot_be_loaded_either_the_run_ends(made, monkeypatch):
     monkeypatch.setattr(FastEngine, "shrink", lambda _: "")
     monkeypatch.setattr(FastEngine, "loading_plan", property(lambda self: self.memory_plan))

@@ -32,6 +32,7 @@ TOGETHER = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("engine", "places"), TOGETHER)
 def test_whatever_ran_out_of_memory_is_done_again_with_less(made, smaller, monkeypatch, engine, places):
     """After it did its work where that is possible, so that something of it is there already."""
@@ -48,6 +49,7 @@ def test_whatever_ran_out_of_memory_is_done_again_with_less(made, smaller, monke
     assert_like(paths, engine, smaller, plans=len(places))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_smaller_plan_that_was_asked_for_changes_no_number(made, smaller, engine):
     paths = made(engine, extra=WATCHED)
@@ -94,6 +96,7 @@ def test_fifty_times_at_any_moments(made, smaller, engine):
     assert fell_back > 20, f"seed {seed}"
 
 
+@pytest.mark.full
 def test_the_thread_that_reads_the_data(made, smaller):
     paths = made(extra=WATCHED)
     with scarce((BatchStream, "__getitem__"), calls=[6], error=MemoryError):
@@ -101,6 +104,7 @@ def test_the_thread_that_reads_the_data(made, smaller):
     assert_like(paths, "fast", smaller)
 
 
+@pytest.mark.full
 def test_the_first_pass_of_the_plain_engine(made, smaller):
     paths = made("plain", extra=WATCHED)
     with scarce(PLACES["plain"]["pass"], calls=[1]):
@@ -109,6 +113,7 @@ def test_the_first_pass_of_the_plain_engine(made, smaller):
     assert smaller_plans(paths)[0].startswith("Memory ran out in step 1 (")
 
 
+@pytest.mark.full
 def test_again_and_again_goes_from_plan_to_plan(made, smaller):
     """In the first pass twice in a row; in both looks of the guard, which needs no memory that training has not."""
     paths = made(extra=WATCHED)
@@ -124,6 +129,7 @@ def test_again_and_again_goes_from_plan_to_plan(made, smaller):
     assert set(MemoryPlan.model_validate_json(checkpoints.read_position(newest).plan).layers) == {"input"}
 
 
+@pytest.mark.full
 def test_a_plan_that_cannot_be_taken_up_is_passed_over(made, smaller):
     paths = made(extra=WATCHED)
     with scarce(PLACES["fast"]["pass"], calls=[3]), scarce((fast_engine, "FastTrainer"), calls=[2]):
@@ -132,6 +138,7 @@ def test_a_plan_that_cannot_be_taken_up_is_passed_over(made, smaller):
     assert "layers keep attention" in smaller_plans(paths)[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_without_a_smaller_plan_the_run_ends_and_what_was_saved_stays(made, smaller, engine):
     paths = made(engine, extra=WATCHED)
@@ -147,6 +154,7 @@ def test_without_a_smaller_plan_the_run_ends_and_what_was_saved_stays(made, smal
     assert losses(paths) == pytest.approx(losses(smaller(engine)), rel=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("engine", ENGINES)
 def test_other_errors_are_not_taken_for_it(made, engine):
     paths = made(engine)

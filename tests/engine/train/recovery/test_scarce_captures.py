@@ -14,6 +14,7 @@ from support.runs.tiny_runs import WATCHED
 pytestmark = pytest.mark.usefixtures("unplanned")
 
 
+@pytest.mark.full
 def test_graphs_that_there_is_no_memory_for_are_no_reason_to_go_on_without(made, smaller):
     paths = made(extra=WATCHED)
     with pytest.MonkeyPatch.context() as patch:

@@ -93,6 +93,7 @@ def kept_cases():
         yield pytest.param(*case, marks=() if case in chosen else pytest.mark.long)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("family", "section", "precision", "attention"), kept_cases())
 def test_kept_activations_of_a_layer(family, section, precision, attention):
     section, apart = SECTIONS[section], attention == "apart"
@@ -226,6 +227,7 @@ def peak_of_steps(folder, train, precision, tokens):
     return live.peak, batch.supervised_tokens
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("tokens", "settings", "most", "base", "precision"),
     [
@@ -255,6 +257,7 @@ def state_cases():
             yield pytest.param(rank, optimizer, id=f"{optimizer}-{rank or 'full'}", marks=marks)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("rank", "optimizer"), state_cases())
 def test_optimizer_state_byte_for_byte(bases, rank, optimizer):
     section = AdapterSection(rank=rank) if rank else FULL

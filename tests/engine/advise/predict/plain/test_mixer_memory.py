@@ -57,6 +57,7 @@ def mixing_model(name, layers, dtype):
     return AutoModelForCausalLM.from_config(config, dtype=dtype), config
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("name", "dtype", "whole"),
     [
@@ -93,6 +94,7 @@ def test_state_spaces_keep_what_was_measured_on_the_model_without_weights(name, 
     assert predicted == pytest.approx([held[1] - held[0]] * 3, rel=0.03)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("name", "tokens"), [("mamba", 64), ("mamba2 in long chunks", 256)])
 def test_a_mixer_is_measured_alone_and_on_whole_chunks(name, tokens):
     """The mixer's input is not counted: the norm before it holds it. A part of a chunk takes as much as a whole one."""
@@ -112,6 +114,7 @@ def test_a_mixer_is_measured_alone_and_on_whole_chunks(name, tokens):
     assert counted == pytest.approx(sum(size for size, _ in kept.values()) / tokens, rel=1e-3, abs=8)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "name", ["mamba", "granitemoehybrid", "granitemoehybrid experts", "qwen3_next", "qwen3_next attends"]
 )

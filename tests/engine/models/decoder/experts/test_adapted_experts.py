@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
 from burnish_engine.contract.errors import SetupError, UsageError
@@ -13,7 +14,9 @@ from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_deco
 from burnish_engine.models.decoder.lora_adapter import CONFIG_FILE, WEIGHTS_FILE, plan_adapter, read_plan
 from burnish_engine.models.families import family
 from burnish_engine.models.families.adapter_targets import expert_rank
+from burnish_engine.models.saved_adapters.peft_form import by_modules
 from burnish_engine.models.transformers_path import plain
+from burnish_engine.models.transformers_path.peft_probe import why_peft_reads_less
 from burnish_engine.train.fast.fast_model import make_trainable
 
 from support.models import parity, tiny_models
@@ -46,6 +49,7 @@ def test_the_rank_of_an_expert(rank, asked, slots, found):
     assert expert_rank(AdapterSection(rank=rank, expert_rank=asked), slots) == found
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("shape", tiny_models.MIXTURES)
 @pytest.mark.parametrize("method", ["lora", "rslora"])
 def test_a_new_adapter_starts_with_pefts_numbers(bases, tmp_path, shape, method):
@@ -53,7 +57,7 @@ def test_a_new_adapter_starts_with_pefts_numbers(bases, tmp_path, shape, method)
     model = new(bases(shape), section)
     model.initialize(123)
     tuned = plain.attach_adapter(tiny_models.load(bases(shape)), section, 123)
-    tuned.save_pretrained(tmp_path / "theirs")
+    plain.save_adapter(tuned, tmp_path / "theirs")
     theirs, ours = (load_file(at / WEIGHTS_FILE) for at in (tmp_path / "theirs", saved(model, tmp_path / "ours", "b")))
     assert ours.keys() == theirs.keys()
     assert any(".experts." in name for name in ours)
@@ -65,24 +69,56 @@ def test_a_new_adapter_starts_with_pefts_numbers(bases, tmp_path, shape, method)
         assert sorted(configs[1][key]) == sorted(configs[0][key])
 
 
+STEPPED = {"qwen3-moe": {"mlp_only_layers": [], "decoder_sparse_step": 2}}
+"""Changes of a shape, so that both ways to have dense layers are tried."""
+
+
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("shape", tiny_models.MIXTURES)
-@pytest.mark.parametrize("targets", [["auto"], ["q_proj", "down_proj"], ["experts.gate_up_proj"]])
-def test_peft_reads_what_we_write(bases, tmp_path, shape, targets):
+@pytest.mark.parametrize(
+    ("targets", "method"),
+    [
+        (["auto"], "lora"),
+        (["all-linear"], "rslora"),
+        (["q_proj", "down_proj"], "lora"),
+        (["experts.gate_up_proj"], "lora"),
+    ],
+)
+def test_plain_peft_reads_what_we_write(tmp_path, shape, targets, method):
     """All experts of a stack have ΔW = s B[:, e::E] A[e r:(e + 1) r]: each other order gives other logits."""
-    base = bases(shape)
-    model = new(base, AdapterSection(rank=6, alpha=7.0, targets=targets))
+    base = tiny_models.make(shape, tmp_path / "base", **STEPPED.get(shape, {}))
+    model = new(base, AdapterSection(rank=6, alpha=7.0, targets=targets, method=method))
     model.initialize(0)
     with torch.no_grad():
         for name, tensor in model.adapter.named().items():
             if ".lora_B." in name:
                 tensor.normal_(0.0, 0.05)
     model.write_compute_copies()
-    theirs = parity.peft_logits(parity.peft(base, saved(model, tmp_path / "adapter", base)), BATCH)
+    folder = saved(model, tmp_path / "adapter", base)
+    theirs = parity.peft_logits(PeftModel.from_pretrained(tiny_models.load(base), str(folder)).eval(), BATCH)
     assert parity.same_logits(parity.Fast(model.loaded, model).logits(BATCH), theirs, 1e-5)
     assert parity.distance(theirs, parity.peft_logits(parity.peft(base), BATCH)) > 1e-3
-    assert parity.same_logits(parity.fast(base, tmp_path / "adapter").logits(BATCH), theirs, 1e-5)
+    assert parity.same_logits(parity.fast(base, folder).logits(BATCH), theirs, 1e-5)
+    assert parity.same_logits(
+        parity.peft_logits(plain.load_adapter(tiny_models.load(base), folder), BATCH), theirs, 1e-5
+    )
+    again = saved(parity.fast(base, folder).model, tmp_path / "again", base)
+    assert (again / CONFIG_FILE).read_text() == (folder / CONFIG_FILE).read_text()
+    assert why_peft_reads_less(parity.model_source(base).config, folder) == ""
 
 
+def test_dense_layers_that_peft_takes_for_experts_are_noticed(bases, tmp_path):
+    config = parity.model_source(bases("qwen3-moe")).config
+    for method, told in (("dora", "does not load"), ("lora", "leaves out 6 of")):
+        folder = saved(
+            new(bases("qwen3-moe"), AdapterSection(method=method, targets=["all-linear"])), tmp_path / method, ""
+        )
+        said = json.loads((folder / CONFIG_FILE).read_text())
+        (folder / CONFIG_FILE).write_text(json.dumps(by_modules(said)))  # as versions before wrote it
+        assert told in why_peft_reads_less(config, folder)
+
+
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("stacks", [["gate_up_proj", "down_proj"], ["gate_up_proj"], ["down_proj"]])
 def test_an_adapter_of_pefts_survives_reading_and_writing(bases, tmp_path, stacks):
     base = bases("qwen3-moe")
@@ -145,6 +181,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("name", DAMAGES)
 def test_what_does_not_fit_is_refused_by_name(bases, damaged, name):
     config, tensors, message = DAMAGES[name]

@@ -44,6 +44,7 @@ def rounded_product(x, weight, scales, order, *, by_token, transposed, out, dtyp
     return found.to(dtype) if out is None else out.copy_(found)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", WAYS)
 def test_logits_and_gradients_are_those_of_rounded_operands(folders, way, monkeypatch):
     ours = coded(folders, way)
@@ -55,6 +56,7 @@ def test_logits_and_gradients_are_those_of_rounded_operands(folders, way, monkey
     assert parity.distance(found[1], wanted[1]) < 0.02
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", WAYS)
 def test_gradients_are_near_those_of_16_bits(folders, way):
     quantize = WAYS[way].get("quantize", False)
@@ -66,6 +68,7 @@ def test_gradients_are_near_those_of_16_bits(folders, way):
     assert torch.cosine_similarity(*both, dim=0) > 0.7  # LFM2's near ties; the others have more than 0.95
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("way", "tokens"), [("16 bits", 0), ("NF4", 48)])
 def test_what_is_kept_does_not_change_a_bit(folders, way, tokens):
     found = []
@@ -77,12 +80,14 @@ def test_what_is_kept_does_not_change_a_bit(folders, way, tokens):
         same_bits(other, found[0])
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("way", WAYS)
 def test_experts_on_the_host_compute_the_same_bits(folders, way):
     here, there = (coded(folders, way, layers_on_host=layers) for layers in (frozenset(), frozenset({0, 1})))
     same_bits(there.gradients(BATCH, "input"), here.gradients(BATCH, "input"))
 
 
+@pytest.mark.quick_cases(1)
 def test_scales_are_those_of_the_weights_and_lie_on_the_device(folders):
     """Those of a streamed layer too, whose weights come later than its scales are needed."""
     for layer in coded(folders, "NF4", layers_on_host=frozenset({0})).loaded.decoder.layers[1:]:
@@ -98,6 +103,7 @@ def nudged_product(*given, **options):
     return found.mul_(torch.where(moved, 1 + 2.0**-7, 1.0).to(found))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_kernels_compute_what_rounded_operands_give(folders, way, device, monkeypatch):

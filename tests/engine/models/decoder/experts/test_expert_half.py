@@ -50,12 +50,14 @@ def same_bits(found, wanted):
     assert all(torch.equal(gradient, wanted[1][name]) for name, gradient in found[1].items())
 
 
+@pytest.mark.full
 def test_logits_are_those_of_transformers_and_peft(folders, reference):
     assert parity.same_logits(parity.fast(folders[0]).logits(BATCH), reference[0], 1e-5)
     assert parity.distance(reference[1], reference[0]) > 0.01
     assert parity.same_logits(parity.fast(*folders).logits(BATCH), reference[1], 1e-5)
 
 
+@pytest.mark.full
 def test_packed_documents_know_nothing_of_each_other(folders):
     ours = parity.fast(*folders)
     alone = torch.cat([ours.logits(one) for one in parity.single(BATCH)])
@@ -63,12 +65,14 @@ def test_packed_documents_know_nothing_of_each_other(folders):
     assert parity.same_logits(ours.logits(BATCH, rows=512), alone, 1e-5)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("level", ["all", "input"])
 def test_gradients_are_those_of_peft(folders, reference, level):
     """Gradients of the attention below the experts come through the router's weights too."""
     same_gradients(parity.fast(*folders), reference, keep=level)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(("level", "tokens"), [("products", 37), ("narrow", 64)])
 def test_gradients_are_those_of_peft_in_chunks(folders, reference, level, tokens, monkeypatch):
     ours = parity.fast(*folders)
@@ -84,6 +88,7 @@ def test_gradients_are_those_of_peft_in_chunks(folders, reference, level, tokens
     assert 0 < max(rows) <= tokens
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("dtype", "tokens"), [(torch.float32, 0), (torch.float32, 48), (torch.bfloat16, 48)])
 def test_what_is_kept_does_not_change_a_bit(folders, dtype, tokens):
     ours = parity.fast(*folders, dtype=dtype)
@@ -93,6 +98,7 @@ def test_what_is_kept_does_not_change_a_bit(folders, dtype, tokens):
         same_bits(other, found[0])
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("quantize", [False, True])
 def test_experts_on_the_host_compute_the_same_bits(folders, quantize):
     layers = frozenset({0, 1})
@@ -110,6 +116,7 @@ ADAPTERS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ADAPTERS)
 @pytest.mark.parametrize("shape", ["qwen3-moe", "gpt-oss"])
 def test_any_adapter_computes_what_peft_computes(bases, tmp_path, shape, name):
@@ -121,6 +128,7 @@ def test_any_adapter_computes_what_peft_computes(bases, tmp_path, shape, name):
     same_gradients(ours, (None, None, *parity.peft_gradients(tuned, BATCH)), keep="products")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("favored", [[0, 1], [3, 2]])
 def test_some_experts_take_all_tokens(bases, tmp_path, favored):
     """The others have no rows, and no gradients."""
@@ -143,6 +151,7 @@ def test_some_experts_take_all_tokens(bases, tmp_path, favored):
     assert all(gradient[favored].any() for gradient in of_experts)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", ["qwen3-moe", "lfm2-moe", "gpt-oss"])
 def test_quantized_on_load_it_computes_with_the_unpacked_weights(bases, tmp_path, shape):
     """NF4 within the products, against transformers with the dequantized weights; and against our own unpacked."""
@@ -157,6 +166,7 @@ def test_quantized_on_load_it_computes_with_the_unpacked_weights(bases, tmp_path
     same_bits(unpacked.gradients(BATCH), ours.gradients(BATCH))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("quantize", [False, True])
 def test_published_mxfp4_computes_what_transformers_unpacks(tmp_path, quantize):
     """The experts stay as they are stored, whatever becomes of the other weights."""
@@ -175,6 +185,7 @@ def test_published_mxfp4_computes_what_transformers_unpacks(tmp_path, quantize):
     same_bits(unpacked.gradients(BATCH), ours.gradients(BATCH))
 
 
+@pytest.mark.full
 def test_a_gradient_is_added_to_what_is_there(bases, tmp_path):
     base = bases("qwen3-moe")
     ours = parity.fast(base, tiny_models.lora(base, tmp_path / "adapter", rank=5, experts=2))
@@ -187,6 +198,7 @@ def test_a_gradient_is_added_to_what_is_there(bases, tmp_path):
     torch.testing.assert_close(grad, 2 * kept)
 
 
+@pytest.mark.full
 def test_which_experts_a_token_went_to_is_never_computed_again(bases, tmp_path, monkeypatch):
     from burnish_kernels.moe_route import op as moe_route
 
@@ -255,6 +267,7 @@ def errors(base, adapter, truth, dtype, device):
     return np.array([[parity.distance(one, true) for one, true in zip(both, truth, strict=True)] for both in found])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("name", ["qwen3-moe", "gpt-oss"])
 def test_bf16_is_about_as_close_to_the_truth_as_peft(tmp_path, name, device):

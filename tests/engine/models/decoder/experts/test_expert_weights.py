@@ -60,6 +60,7 @@ def packed(tmp_path):
     return pack_mxfp4(make("gpt-oss", tmp_path))
 
 
+@pytest.mark.full
 def test_experts_are_transformers_stacks(mixture):
     with Watched(mixture) as checkpoint:
         reader, stacks = reader_of(mixture, checkpoint)
@@ -70,6 +71,7 @@ def test_experts_are_transformers_stacks(mixture):
         assert checkpoint.most <= max(stack.rows * stack.columns for stack in stacks)
 
 
+@pytest.mark.full
 def test_each_expert_has_the_bytes_of_its_matrix_quantized_alone(mixture):
     """A matrix quantized alone has bitsandbytes' own bytes (`tests/kernels/nf4`)."""
     with Watched(mixture) as checkpoint:
@@ -85,6 +87,7 @@ def test_each_expert_has_the_bytes_of_its_matrix_quantized_alone(mixture):
         assert checkpoint.most <= max(stack.rows * stack.columns for stack in stacks)
 
 
+@pytest.mark.full
 def test_an_installed_bitsandbytes_gives_experts_the_same_codes(mixture):
     functional = pytest.importorskip("bitsandbytes.functional")
     with Checkpoint(mixture) as checkpoint:
@@ -142,6 +145,7 @@ def test_files_with_whole_stacks_are_read_too(shape, tmp_path):
         assert checkpoint.most <= max(stack.rows * stack.columns for stack in stacks)
 
 
+@pytest.mark.full
 def test_each_expert_has_the_codes_of_its_own_matrix(mixture):
     """Made of the stored numbers, not of those that bf16 would leave."""
     with Watched(mixture) as checkpoint:

@@ -172,6 +172,7 @@ def folders(request, tmp_path_factory):
     return base, tiny_models.lora(base, base.with_name("adapter"), rank=5)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") == "1", reason="kernels have results in 16 bits alone")
 @pytest.mark.parametrize(("folders", "way"), pairs(DENSE), indirect=["folders"])
 def test_loss_and_gradients_are_those_of_the_rounded_operands(folders, way, monkeypatch):
@@ -195,6 +196,7 @@ def test_loss_and_gradients_are_those_of_the_rounded_operands(folders, way, monk
     assert parity.distance(short, exact) < 1.5 * parity.distance(wanted, exact)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("folders", "way"), pairs(LEVELED), indirect=["folders"])
 def test_save_levels_and_host_memory_change_no_bit(folders, way):
     options = {"dtype": torch.bfloat16, **WAYS[way]}
@@ -225,6 +227,7 @@ activation quantize theirs; the others are the mixer's output, and the gradients
 and, without a norm behind it, of down's output."""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("folders", "kind", "own", "device"),
     [
@@ -261,6 +264,7 @@ def test_what_norms_and_the_activation_quantize_has_the_bits_of_a_pass_of_its_ow
     assert all(torch.equal(apart[name], found[name]) for name in apart)
 
 
+@pytest.mark.full
 def test_channels_far_above_the_others_cost_int8_less_than_fp8(tmp_path):
     """Norms that raise some channels, as those of large models do: in INT8 columns are rotated."""
     base = tiny_models.make("qwen3", tmp_path / "base")
@@ -278,6 +282,7 @@ def test_channels_far_above_the_others_cost_int8_less_than_fp8(tmp_path):
     assert errors["int8"] < 0.5 * errors["fp8"]
 
 
+@pytest.mark.full
 def test_stored_in_fp8_and_multiplied_in_16_bits_dora_works(tmp_path):
     """Its magnitudes are measured on the stored weights."""
     base = tiny_models.make("llama", tmp_path / "base")

@@ -3,9 +3,18 @@
 import pytest
 import torch
 
+from burnish_engine.advise.facts.workload import MicroBatchSize
+from burnish_engine.advise.predict.fast_memory import memory_of
+from burnish_engine.advise.predict.plan_options import split_plan
+from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.recipe.eight_bit_use import EightBitUse
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.decoder.frozen import head as head_module
 from burnish_engine.models.decoder.frozen.head import Head
+from burnish_engine.models.host_memory.streamed_matrix import StreamedMatrix
+
+from support.memory.planned_memory import run
 
 CPU = torch.device("cpu")
 ELSEWHERE = torch.device("cpu:0")  # the same device by another name, to which a matrix comes in pieces
@@ -45,6 +54,29 @@ def test_logits_of_a_matrix_in_pieces_are_those_of_the_whole(in_int8):
     torch.testing.assert_close(here.gradient(gradient), away.gradient(gradient), rtol=2e-2, atol=2)
     assert set(here.codes()) == ({"codes", "scales"} if in_int8 else set())
     assert not away.codes(), "made of each piece when it arrives"
+
+
+@pytest.mark.parametrize("rows", [500, 17_000])
+def test_a_plan_counts_the_bytes_of_codes_where_the_head_lies(rows):
+    columns, chunk = 1024, 256
+    spec = shape("qwen3-0.6b").model_copy(update={"vocab_size": rows, "hidden_size": columns})
+    matrix = torch.zeros(rows, columns, dtype=torch.bfloat16)
+    resident = sum(tensor.nbytes for tensor in Head(matrix, CPU, in_int8=True).codes().values())
+    largest_piece = max(span.stop - span.start for span, _ in StreamedMatrix(matrix, ELSEWHERE).pieces())
+    codes = {}
+    for products in ("", "int8"):
+        counted = memory_of(run(Recipe(), spec, MicroBatchSize(4096, 256), eight_bits=EightBitUse(products=products)))
+        plans = [
+            split_plan(MemoryPlan(layers=("input",) * spec.num_layers, head_rows=chunk, head_on_host=away))[1]
+            for away in (False, True)
+        ]
+        codes[products] = [(counted.head_codes(plan), counted.head_bytes(plan)) for plan in plans]
+    (here, here_peak), (away, away_peak) = codes["int8"]
+    assert (here, away) == (resident, 0), "beside a head in host memory none are kept"
+    assert [kept for kept, _ in codes[""]] == [0, 0]
+    a_row = columns + 4  # codes and a scale
+    assert here_peak - codes[""][0][1] == chunk * a_row
+    assert away_peak - codes[""][1][1] == (chunk + largest_piece) * a_row
 
 
 @pytest.mark.parametrize(("products", "expected"), [("", False), ("int8", True), ("fp8", True), ("mxfp8", True)])

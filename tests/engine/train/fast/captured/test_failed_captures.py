@@ -31,6 +31,7 @@ def failing(adapted_llama, monkeypatch):
     return trained, tries
 
 
+@pytest.mark.full
 def test_a_failed_capture_is_told_once_and_training_goes_on(adapted_llama, failing):
     trained, tries = failing
     results, param = train(trained, [PASSES[0]] * 4)

@@ -41,6 +41,7 @@ def adapters(tmp_path_factory):
     return base, {kind: tiny_models.lora(base, folder / kind, rank=5, dora=kind == "dora") for kind in ("lora", "dora")}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("objective", SECTIONS)
 def test_steps_over_preferences_repeat_to_the_bit(adapters, objective):
     base, known = adapters

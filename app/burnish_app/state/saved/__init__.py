@@ -1,0 +1,1 @@
+"""The saved work, and the files that it is about."""

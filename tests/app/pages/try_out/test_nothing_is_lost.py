@@ -1,0 +1,141 @@
+"""What a person wrote on the page Try it stays, whatever is chosen there. The engine is not started."""
+
+import pytest
+from app.pages.try_out.asking import ROWS, ask
+
+from burnish_app.pages.try_out import TryOutPage
+from burnish_app.state.questions import held_out_questions
+from burnish_engine.contract.serve.messages import Result
+from burnish_engine.contract.serve.model_requests import ChatMessage, ChatRequest
+from burnish_engine.contract.serve.replies import Reply
+
+pytestmark = pytest.mark.gui
+
+QUESTIONS = held_out_questions([[ChatMessage(**turn) for turn in row] for row in ROWS])
+
+
+@pytest.fixture
+def page(qtbot, client, bench, run):
+    made = TryOutPage(client, bench)
+    qtbot.addWidget(made)
+    made.show()
+    made.shown()
+    made.questions.show_rows(str(run), QUESTIONS)
+    return made
+
+
+@pytest.fixture
+def answered(client, monkeypatch):
+    """Every model answers at once."""
+    send = client.send
+
+    def answer(request, /, **fields):
+        name = send(request, **fields)
+        if request is ChatRequest:
+            waiting.append((name, fields["on_result"]))
+        return name
+
+    waiting = []
+    monkeypatch.setattr(client, "send", answer)
+
+    def reply(text="Hello"):
+        for name, on_result in waiting:
+            on_result(Result(id=name, reply=Reply(text=text, stopped=True, tokens=8, seconds=2.0, name="SmolLM2")))
+        waiting.clear()
+
+    return reply
+
+
+def contents(page):
+    return [[message.content for message in pane.messages] for pane in page.grid.shown]
+
+
+def test_a_draft_is_there_again_after_a_look_at_the_held_out_rows(page):
+    page.prompt.setPlainText("A long question of mine")
+    page.questions.source.button("rows").click()
+    assert page.prompt.toPlainText() == "Row 0?"
+    page.prompt.setPlainText("Row 0, in my words")
+    page.questions.next.click()
+    page.questions.previous.click()
+    assert page.prompt.toPlainText() == "Row 0, in my words"
+    page.questions.source.button("own").click()
+    assert page.prompt.toPlainText() == "A long question of mine"
+
+
+def test_a_draft_outlives_a_changed_row_that_is_sent(page, answered):
+    page.prompt.setPlainText("A long question of mine")
+    page.questions.source.button("rows").click()
+    ask(page, "Row 0, in my words")
+    assert page.prompt.toPlainText() == "A long question of mine"
+    assert page.questions.source.value == "own"
+
+
+def test_ticking_blind_leaves_the_conversation_and_replies_that_are_written(page, answered):
+    ask(page)
+    page.left.stream("Half a ")
+    page.blind.click()
+    assert page.answering.open
+    answered()
+    assert contents(page) == [["Hi", "Hello"]] * 2
+    page.blind.click()
+    ask(page, "And then?")
+    answered("Bye")
+    assert contents(page) == [["Hi", "Hello", "And then?", "Bye"]] * 2
+    assert page.former.isHidden()
+
+
+def test_a_blind_vote_and_a_row_make_room_and_what_was_there_before_is_brought_back(page, answered):
+    ask(page)
+    answered()
+    before = [pane.text.toPlainText() for pane in page.grid.shown]
+    page.blind.click()
+    ask(page, "Who is better?")
+    answered("One")
+    page.blind.click()
+    page.questions.source.button("rows").click()
+    page.primary.click()  # nobody voted
+    answered("Wanted 0.")
+    assert contents(page) == [["Row 0?", "Wanted 0."]] * 2
+    page.former.click()
+    assert contents(page) == [["Who is better?", "One"]] * 2
+    assert not page.vote.isVisible()
+    assert {pane.answerer.key for pane in page.grid.shown} == {"base", "tuned"}
+    page.former.click()
+    assert [pane.text.toPlainText() for pane in page.grid.shown] == before
+    page.questions.source.button("own").click()
+    ask(page, "And then?")
+    assert contents(page) == [["Hi", "Hello", "And then?"]] * 2
+
+
+def test_a_conversation_has_the_colors_of_the_theme_that_it_comes_back_in(qtbot, page, answered, theme):
+    ask(page)
+    answered()
+    page.blind.click()
+    ask(page, "Who is better?")
+
+    def color():
+        cursor = page.left.text.textCursor()
+        cursor.setPosition(2)
+        return cursor.charFormat().foreground().color().name()
+
+    before = color()
+    theme.set_mode("dark")
+    try:
+        qtbot.waitUntil(lambda: color() != before)
+        dark = color()
+        page.former.click()
+        assert color() == dark
+    finally:
+        theme.set_mode("light")
+    qtbot.waitUntil(lambda: color() == before)
+
+
+def test_a_new_conversation_and_another_run_keep_the_one_before(page, answered, bench, run):
+    ask(page)
+    page.left.stream("Half a ")
+    bench.set_run("")
+    assert page.former.isHidden(), "it was with another run"
+    bench.set_run(str(run))
+    page.former.click()
+    assert contents(page) == [["Hi", "Half a "], []]
+    assert "Hi" in page.right.text.toPlainText()

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from burnish_engine.advise.plan.exports import finished_refusal
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.facts.exports import ExportKind
 from burnish_engine.contract.recipe.recipe_export import GgufType
+from burnish_engine.export.base.kind_check import check_kind
 from burnish_engine.export.base.staging import require_space
 from burnish_engine.export.forecast import ExportCost, make_forecast, predicted_sizes
 from burnish_engine.export.gguf.write import GgufPlan, plan_gguf
@@ -36,21 +35,6 @@ def checked_types(quants: Sequence[GgufType]) -> list[GgufType]:
     if odd or not quants:
         raise UsageError(f"The GGUF types {list(quants)} were asked for.", f"Choose from {', '.join(known)}.")
     return list(dict.fromkeys(quants))
-
-
-def check_kind(kind: ExportKind, source: ModelSource, adapter: Path | None) -> None:
-    """Refuse a kind of export that does not work for the model, by the same rule as before training.
-
-    Args:
-        kind: kind of export.
-        source: base model, or the trained one.
-        adapter: folder of the PEFT adapter; None: there is none.
-
-    Raises:
-        UsageError: This kind of export does not work for the model.
-    """
-    if why := finished_refusal(kind, source.config, source.spec, adapter, source.name):
-        raise UsageError(*why)
 
 
 def check_space(plan: GgufPlan, wanted: list[GgufType], out: Path, scratch: Path, *, importance: bool) -> None:

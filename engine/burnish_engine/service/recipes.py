@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from burnish_engine.contract.paths import fetched_model_dir, is_model_name
+from burnish_engine.contract.model_places import model_dir
+from burnish_engine.contract.paths import is_model_name
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import parse_recipe, resolve_paths
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
@@ -48,7 +49,7 @@ def rows_of(preference: PreferenceSection) -> str:
 def model_key(recipe: Recipe) -> str:
     """Make a key that is equal for recipes whose model renders and tokenizes rows alike."""
     name = recipe.model.path
-    folder = fetched_model_dir(name) if is_model_name(name) else Path(name)
+    folder = model_dir(name) if is_model_name(name) else Path(name)
     return json.dumps([name, [_stamp(folder / file) for file in _RENDERING]])
 
 

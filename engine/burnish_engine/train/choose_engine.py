@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from burnish_engine.advise.facts.engine_choice import (
     check_optimizer,
     check_plain_engine,
     check_stored,
     plain_note,
+    refuse_sharing,
     unused_pins_note,
 )
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.models.decoder.lora_adapter import why_not_saved
 from burnish_engine.models.generation.load_fast import device_problem
 from burnish_engine.train.base.engine import Engine
 from burnish_engine.train.base.engine_spec import EngineSpec
@@ -46,7 +45,7 @@ def make_engine(spec: EngineSpec, ranks: Ranks | None = None, replica: Message |
             check_plain_engine(recipe, spec.precision, "", device_problem(spec.device))
             return LeadingShardedEngine(spec, ranks, replica or {})
     asked = spec.name or recipe.train.engine
-    reason = "" if asked == "plain" else _why_not_fast(spec)
+    reason = "" if asked == "plain" else why_not(spec.source, recipe, spec.device)
     if reason and asked == "fast":
         remedy = 'Set train.engine = "plain" (or "auto") to train it with transformers and PEFT.'
         raise UsageError(f"{reason}.", "Start a new run; the fast engine began this one." if spec.name else remedy)
@@ -57,23 +56,10 @@ def make_engine(spec: EngineSpec, ranks: Ranks | None = None, replica: Message |
         exchange = RankExchange(0, 1, exact=True) if in_order else None
         return FastEngine(replace(spec, exchange=exchange))
     if ranks or in_order:
-        whole = 'devices.strategy = "sharded" shares a whole model out. ' if recipe.adapter.method == "full" else ""
-        raise UsageError(
-            f"{reason or 'The recipe asks for the plain engine'}, which trains no adapter on several GPUs.",
-            f'{whole}For one GPU, leave --gpus out, with devices.strategy = "single" and devices.exact = false.',
-        )
+        refuse_sharing(recipe, reason)
     check_plain_engine(recipe, spec.precision, reason, device_problem(spec.device))
     check_stored(spec.source.config)
     plain = PlainEngine(spec)
     notes = [plain_note("" if spec.name else reason), unused_pins_note(recipe)]
     plain.notes[:0] = [note for note in notes if note]
     return plain
-
-
-def _why_not_fast(spec: EngineSpec) -> str:
-    """Return why the fast engine cannot train this run, as the first half of a sentence; empty where it can."""
-    reason, start = why_not(spec.source, spec.recipe, spec.device), spec.recipe.adapter.start
-    if reason or not start:
-        return reason
-    strange = why_not_saved(Path(start))
-    return f"The adapter to go on from {strange}, which the fast engine does not do" if strange else ""

@@ -8,7 +8,7 @@ from burnish_engine.export.job import export_gguf
 from burnish_engine.export.preflight import forecast_gguf
 from burnish_engine.export.verify.reference import ReferenceOptions
 from burnish_engine.export.verify.verify import verify_file
-from burnish_engine.export.weights.adapter import StackUpdate
+from burnish_engine.export.weights.adapter_weights import StackUpdate
 
 from support.models.export import rows
 from support.models.gguf_edit import edit_gguf

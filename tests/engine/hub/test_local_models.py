@@ -6,10 +6,11 @@ import os
 import pytest
 
 from burnish_engine.cli.main import main
-from burnish_engine.contract.paths import cached_model_name, models_dir
+from burnish_engine.contract.model_places import hub_cache, model_dir
+from burnish_engine.contract.paths import cached_model_name, fetched_model_dir, models_dir
 from burnish_engine.hub import local_models
 from burnish_engine.hub.judge_local import GGUF_ONLY, judge_local
-from burnish_engine.hub.local_models import find_local_models, hub_cache, ollama_folder
+from burnish_engine.hub.local_models import find_local_models, ollama_folder
 from burnish_engine.models.checkpoint.source import open_model
 
 from support.machines.advice import CPU_16, LAPTOP, dataset
@@ -63,6 +64,29 @@ def test_the_snapshot_of_the_main_branch_is_found_by_its_name(home):
     assert not found.gguf_only
     assert cached_model_name(found.folder) == "Acme/Tiny-1"
     assert cached_model_name(home) == ""
+
+
+@pytest.mark.parametrize("name", ["Acme/Tiny-1", "gpt2"])
+def test_a_listed_model_is_opened_by_its_name(home, name):
+    snapshot = cached(home, name)
+    make_llama(snapshot)
+    (found,) = find_local_models()
+    assert found.name == name
+    assert open_model(name).folder == snapshot
+    assert model_dir(name) == snapshot
+    for odd in ("../../etc", "Acme/..", "Acme/Tiny-1/x", "Acme/Other", ""):
+        assert model_dir(odd).parent == models_dir()
+
+
+def test_a_model_that_was_fetched_comes_before_one_of_another_program(home):
+    (cached(home, "Acme/Tiny-1") / "config.json").write_text("{}", encoding="utf-8")
+    studio = home / ".lmstudio" / "models" / "Acme" / "Tiny-1"
+    studio.mkdir(parents=True)
+    (studio / "config.json").write_text("{}", encoding="utf-8")
+    (studio / "model.safetensors").write_bytes(b"12345")
+    assert model_dir("Acme/Tiny-1") == studio  # the cache holds no weights
+    fetched_model_dir("Acme/Tiny-1").mkdir(parents=True)
+    assert model_dir("Acme/Tiny-1") == fetched_model_dir("Acme/Tiny-1")
 
 
 def test_a_manifest_that_is_no_size_is_left_out(home):

@@ -10,7 +10,8 @@ from typing import Any
 from burnish_engine.advise.facts.gguf_rules import gguf_refusal
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.advice import CatalogModel
-from burnish_engine.contract.paths import assets_dir, fetched_model_dir
+from burnish_engine.contract.model_places import model_dir
+from burnish_engine.contract.paths import assets_dir
 from burnish_engine.models.checkpoint.spec import decoder_spec
 
 EMBEDDED = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -70,12 +71,12 @@ def unconfirmed(model: CatalogModel) -> list[str]:
 
 def fetched_models(models: Iterable[CatalogModel]) -> frozenset[str]:
     """The names of the models that were fetched to this machine."""
-    return frozenset(model.name for model in models if fetched_model_dir(model.name).is_dir())
+    return frozenset(model.name for model in models if model_dir(model.name).is_dir())
 
 
 def recipe_path(name: str) -> str:
     """Return what names a model of this machine in a recipe; the one that comes with Burnish has a name of its own."""
-    return "embedded" if name == EMBEDDED and not fetched_model_dir(name).is_dir() else name
+    return "embedded" if name == EMBEDDED and not model_dir(name).is_dir() else name
 
 
 def search(query: str, models: Sequence[CatalogModel]) -> list[CatalogModel]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
@@ -15,7 +15,7 @@ from burnish_engine.contract.recipe.recipe import Recipe, why_plain
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.decoder.frozen.format_choice import capability_of, check_eight_bits, eight_bit_use
 from burnish_engine.models.families import stores_fp8, stores_nf4, why_not_fast
-from burnish_engine.models.families.adapter_targets import why_plain_experts
+from burnish_engine.models.families.adapter_targets import StartedSection, why_plain_adapter, why_plain_experts
 from burnish_kernels.registry import CAPABILITIES
 
 Config = Mapping[str, Any]
@@ -60,6 +60,8 @@ def choose_engine(
     if reason and asked == "fast":
         raise UsageError(f"{reason}.", 'Set train.engine = "plain" (or "auto") to train it with transformers and PEFT.')
     if asked == "plain" or reason:
+        if recipe.devices.strategy == "data_parallel" and (len(recipe.devices.gpus) > 1 or recipe.devices.exact):
+            refuse_sharing(recipe, reason)
         check_plain_engine(recipe, precision, reason, device_problem(gpu))
         check_stored(config or {})
         return EngineChoice(fast=False, nf4=recipe.model.quantize == "nf4", note=plain_note(reason))
@@ -90,6 +92,11 @@ def check_plain_engine(recipe: Recipe, precision: str, reason: str, problem: str
     if recipe.model.quantize != "none" and problem:
         raise UsageError(
             f"model.quantize = {recipe.model.quantize!r} needs Burnish's kernels: {problem}.",
+            'Set model.quantize = "none".',
+        )
+    if recipe.model.quantize == "nf4" and isinstance(recipe.adapter, StartedSection) and recipe.adapter.whole_matrix:
+        raise UsageError(
+            f"The adapter to go on from trains {recipe.adapter.whole_matrix} itself, which 4-bit weights do not allow.",
             'Set model.quantize = "none".',
         )
     if precision == "fp16":
@@ -126,6 +133,24 @@ def check_stored(config: Config) -> None:
     raise UsageError(
         f"The model's weights are stored quantized (quant_method = {str(method)!r:.60}), which {why}.",
         "Train on the same model in 16 bits.",
+    )
+
+
+def refuse_sharing(recipe: Recipe, reason: str) -> NoReturn:
+    """Refuse to share the steps of a run on the plain engine.
+
+    Args:
+        recipe: recipe of the run.
+        reason: reason against the fast engine, as the first half of a sentence; empty where the recipe asks for the
+            plain one.
+
+    Raises:
+        UsageError: Always.
+    """
+    whole = 'devices.strategy = "sharded" shares a whole model out. ' if recipe.adapter.method == "full" else ""
+    raise UsageError(
+        f"{reason or 'The recipe asks for the plain engine'}, and the plain one trains no adapter on several GPUs.",
+        f'{whole}For one GPU, leave --gpus out, with devices.strategy = "single" and devices.exact = false.',
     )
 
 
@@ -198,7 +223,8 @@ def fast_obstacle(recipe: Recipe, spec: DecoderSpec, gpu: GpuFacts | None, confi
     reason = why_not_fast(dict(config), known, nf4=True)
     if reason:
         return f"The model {reason}, which the fast engine does not do"
-    return why_plain(recipe) or why_plain_experts(spec, recipe) or device_problem(gpu)
+    beyond = why_plain_experts(spec, recipe) or why_plain_adapter(recipe.adapter)
+    return why_plain(recipe) or beyond or device_problem(gpu)
 
 
 def device_problem(gpu: GpuFacts | None) -> str:

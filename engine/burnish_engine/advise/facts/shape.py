@@ -9,8 +9,8 @@ from burnish_engine.advise.facts.gguf_size import spec_shapes
 from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
-from burnish_engine.models.families.adapter_targets import expert_rank, is_target
-from burnish_engine.models.families.matrices import is_in_4_bits, layer_matrices
+from burnish_engine.models.families.adapter_targets import StartedSection, expert_rank, is_target
+from burnish_engine.models.families.matrices import is_in_4_bits, layer_matrices, tables
 
 GIB, MIB = 2**30, 2**20
 BYTES_OF = {"fp32": 4, "bf16": 2, "fp16": 2}
@@ -109,7 +109,8 @@ def adapted_everywhere(spec: DecoderSpec, adapter: AdapterSection) -> list[Matri
     inside = [matrix for layer in spec.layers for matrix in adapted(spec, layer, adapter)]
     if adapter.method == "full":
         return []
-    return [*inside, *(matrix for matrix in spec.outside if is_target(matrix, adapter.targets, inside=False))]
+    outside = (*spec.outside, *tables(spec))
+    return [*inside, *(matrix for matrix in outside if is_target(matrix, adapter.targets, inside=False))]
 
 
 def rank_of(spec: DecoderSpec, matrix: Matrix, adapter: AdapterSection) -> int:
@@ -125,6 +126,8 @@ def adapter_parameters(spec: DecoderSpec, adapter: AdapterSection, *, form: str 
         adapter: adapter section of the recipe.
         form: form of the matrices that count, such as "stacked" for experts; empty: all.
     """
+    if isinstance(adapter, StartedSection) and not form:
+        return adapter.weights
     magnitude = adapter.method == "dora"
 
     def weights(matrices: list[Matrix]) -> int:

@@ -11,6 +11,7 @@ from burnish_engine.advise.facts.shape import adapted_everywhere, adapter_parame
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
+from burnish_engine.models.families.adapter_targets import StartedSection
 
 _BLOCK = 256
 _LEAST_8_BIT = 4096  # numbers; smaller tensors keep fp32 moments
@@ -140,6 +141,9 @@ def tensor_shapes(spec: DecoderSpec, adapter: AdapterSection) -> Iterator[tuple[
     """The shape of each trained tensor; the experts of a mixture are one tensor."""
     if adapter.method == "full":
         yield from _whole_shapes(spec)
+        return
+    if isinstance(adapter, StartedSection):
+        yield from adapter.shapes
         return
     for matrix in adapted_everywhere(spec, adapter):
         rank = rank_of(spec, matrix, adapter) * matrix.count

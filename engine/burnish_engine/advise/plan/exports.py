@@ -19,8 +19,9 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.files import read_plain
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.spec import decoder_spec
-from burnish_engine.models.families.adapter_targets import has_name, is_target
+from burnish_engine.models.families.adapter_targets import StartedSection, has_name, is_target
 from burnish_engine.models.families.matrices import layer_matrices
+from burnish_engine.models.saved_adapters.adapter_files import why_not_lora
 from burnish_engine.models.saved_adapters.peft_form import by_modules
 
 _TRANSPOSED = frozenset({"gpt2", "openai-gpt"})
@@ -58,10 +59,11 @@ def planned_exports(config: Config | None, spec: DecoderSpec, adapter: AdapterSe
         spec: shape of the base model; with a config it may be a rough one, which then does not count.
         adapter: the recipe's adapter section.
     """
+    started = Path(adapter.folder) if isinstance(adapter, StartedSection) else None
     if config is None:
-        return exports_of({"model_type": spec.family}, spec, adapter)
+        return exports_of({"model_type": spec.family}, spec, adapter, trained=started)
     counted = spec if spec.weights else None
-    return exports_of(config, decoder_spec(dict(config)) or counted, adapter)
+    return exports_of(config, decoder_spec(dict(config)) or counted, adapter, trained=started)
 
 
 def export_notes(exports: Sequence[ExportChoice], spec: DecoderSpec, longest: int) -> list[str]:
@@ -103,6 +105,7 @@ def refusal(
     if not whole:
         other = (
             other
+            or _on_kind(kind, trained)
             or _on_experts(kind, spec, adapter, trained)
             or _on_transposed(config)
             or _on_parts(spec, adapter, trained)
@@ -159,12 +162,24 @@ def _quantized(kind: ExportKind, config: Config, spec: DecoderSpec | None, name:
     )
 
 
+def _on_kind(kind: ExportKind, trained: Path | None) -> Refusal | None:
+    """Refuse adapters that change more than single weights, or another base."""
+    why = why_not_lora(_saved_config(trained) or {})
+    if not why:
+        return None
+    exactly = "written as an adapter for llama.cpp" if kind == "lora-gguf" else "merged exactly"
+    return Refusal(
+        f"The adapter {why}, which cannot be {exactly}.",
+        "Merge it with the program that made it, or export the adapter itself.",
+    )
+
+
 def _on_experts(
     kind: ExportKind, spec: DecoderSpec | None, adapter: AdapterSection, trained: Path | None
 ) -> Refusal | None:
     """Refuse adapters on stacks of experts of models whose files are not known to hold them in a certain way."""
     saved = _saved_config(trained)
-    if not (_adapts_stacks(spec, adapter) if saved is None else saved.get("target_parameters")):
+    if not (_adapts_stacks(spec, adapter) if saved is None else _stacks_of(spec, saved)):
         return None
     if spec is not None and spec.experts is not None:
         return None
@@ -217,6 +232,14 @@ def _adapts_stacks(spec: DecoderSpec | None, adapter: AdapterSection) -> bool:
         for layer in spec.layers
         for matrix in layer_matrices(spec, layer)
     )
+
+
+def _stacks_of(spec: DecoderSpec | None, saved: Config) -> list[str]:
+    """List the stacks that a finished adapter changes: parameters that are no linear layer's weight."""
+    names = saved.get("target_parameters")
+    weights = [f"{one.name}.weight" for layer in spec.layers for one in layer_matrices(spec, layer)] if spec else []
+    plain = {one for one in map(str, names or ()) if any(has_name(weight, one) for weight in weights)}
+    return [one for one in map(str, names or ()) if one not in plain]
 
 
 def _saved_config(trained: Path | None) -> dict[str, Any] | None:

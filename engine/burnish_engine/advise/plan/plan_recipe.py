@@ -8,7 +8,8 @@ from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import MachineFacts
-from burnish_engine.contract.paths import fetched_model_dir, is_model_name
+from burnish_engine.contract.model_places import model_dir
+from burnish_engine.contract.paths import is_model_name
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.hardware.probe import probe
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
@@ -45,7 +46,7 @@ def plan_recipe(
         recipe = recipe.model_copy(update={"adapter": start.section})
         begins = [_start_note(start)]
     name = recipe.model.path
-    if is_model_name(name) and not fetched_model_dir(name).is_dir():
+    if is_model_name(name) and not model_dir(name).is_dir():
         entry = find_model(name)
         if entry is not None:
             size = entry.download_bytes
@@ -71,9 +72,10 @@ def plan_recipe(
 def _start_note(start: StartAdapter) -> str:
     """Say what an adapter to go on from brings along, whatever the recipe says."""
     own = start.section
+    beyond = f" It also trains {', '.join(one.text for one in own.beyond)}." if own.beyond else ""
     return (
         f"Goes on from the adapter in {start.folder}, with its method ({own.method}), rank ({own.rank}) and targets "
-        f"({', '.join(own.targets)}); the recipe's do not count."
+        f"({', '.join(own.targets)}); the recipe's do not count.{beyond}"
     )
 
 

@@ -12,7 +12,8 @@ import typer
 from burnish_engine.cli.terminal import out, print_json, typed
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import write_atomic
-from burnish_engine.contract.paths import expand_home, fetched_model_dir, is_address, is_model_name
+from burnish_engine.contract.model_places import model_dir
+from burnish_engine.contract.paths import expand_home, is_address, is_model_name
 from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
@@ -112,7 +113,7 @@ def _model_notes(recipe: Recipe) -> list[str]:
     from burnish_engine.models.checkpoint.source import open_model
 
     name = recipe.model.path
-    if is_model_name(name) and not fetched_model_dir(name).is_dir():
+    if is_model_name(name) and not model_dir(name).is_dir():
         here = recipe.devices.where == HERE
         return [f"The model {name} is not on this machine. Get it: burnish models fetch {name}"] if here else []
     if name != "embedded":

@@ -8,7 +8,6 @@ from typing import Annotated, get_args
 import typer
 from pydantic import ValidationError
 
-from burnish_engine.advise.plan.exports import finished_refusal
 from burnish_engine.chat.run_model import base_of_whole, trained_model
 from burnish_engine.cli.results.export_bar import ExportBar
 from burnish_engine.cli.terminal import out, typed, typed_run
@@ -19,6 +18,7 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_export import COARSE_TYPES, ExportSection, GgufType, MergeOnto
 from burnish_engine.contract.units import file_size
+from burnish_engine.export.base.kind_check import check_kind
 from burnish_engine.export.base.staging import require_folder, require_space
 from burnish_engine.hardware.host.awake import kept_awake
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
@@ -96,8 +96,7 @@ def export(
     recipe = _with_options(with_own_template(paths, read_recipe(paths)), importance, merge_onto, size_limit)
     if to != "adapter":  # an adapter is written even where the base no longer exists
         source, adapter = trained_model(paths, recipe)
-        if refused := finished_refusal(to, source.config, source.spec, adapter, source.name):
-            raise UsageError(*refused)
+        check_kind(to, source, adapter)
     if to == "lora-gguf" and (why := _why_merged(paths)):
         out.note(f"{why} It is merged into the model instead.")
         to = "gguf"
@@ -190,8 +189,11 @@ def _export_other(
     paths: RunPaths, recipe: Recipe, folder: Path, to: ExportKind, name: str, bar: ExportBar, *, each_expert: bool
 ) -> Path:
     """Export the adapter, as PEFT's folder or as a GGUF, or the trained model (with an adapter: merged) as a folder."""
+    from burnish_engine.chat.device import chat_device
+    from burnish_engine.export.proven_folder import export_proven_safetensors
     from burnish_engine.export.run_rows import kept_in_4_bits
-    from burnish_engine.export.weights.folders import export_adapter, export_safetensors
+    from burnish_engine.export.weights.folders import export_adapter
+    from burnish_engine.runs.held_out import load_held_out
 
     if each_expert:
         from burnish_engine.export.weights.each_expert import export_adapter_by_expert
@@ -206,7 +208,21 @@ def _export_other(
         return export_adapter_gguf(source, adapter, folder, _name(name, recipe, source))
     onto_rounded = recipe.export.merge_onto == "dequantized"
     rounded = kept_in_4_bits(paths, recipe, source) if onto_rounded else frozenset[str]()
-    return export_safetensors(source, adapter, folder / to, rounded=rounded, progress=bar.show, canceled=bar.canceled)
+    found = export_proven_safetensors(
+        source,
+        adapter,
+        folder / to,
+        held_out=load_held_out(paths)[0],
+        rounded=rounded,
+        device=chat_device(recipe.devices)[0],
+        progress=bar.show,
+        canceled=bar.canceled,
+    )
+    bar.say(
+        f"transformers loads the files, and on {found.positions:,} held-out tokens they are the trained model: mean KL "
+        f"divergence {max(found.mean_kl, 0.0):.2g}."
+    )
+    return folder / to
 
 
 def _wrapper(recipe: Recipe) -> Wrapper | None:

@@ -8,7 +8,8 @@ from burnish_engine.cli.terminal import out, say_error, typed_run
 from burnish_engine.cli.training.progress import RunProgress
 from burnish_engine.contract.errors import BurnishError, ExitCode, UsageError
 from burnish_engine.contract.facts.facts import DatasetFacts
-from burnish_engine.contract.paths import RunPaths, fetched_model_dir, is_address, is_model_name
+from burnish_engine.contract.model_places import model_dir
+from burnish_engine.contract.paths import RunPaths, is_address, is_model_name
 from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.runs.store import read_recipe, read_state
@@ -24,7 +25,7 @@ def known_data(recipe: Recipe) -> DatasetFacts | None:
     from burnish_engine.cli.training.plan import inspect_data
 
     name = recipe.model.path
-    if is_model_name(name) and not fetched_model_dir(name).is_dir():
+    if is_model_name(name) and not model_dir(name).is_dir():
         return None
     if any(is_address(file) for file in (*recipe.data.files, *recipe.data.validation_files)):
         return None

@@ -13,7 +13,8 @@ from burnish_engine.cli.training.fitting import answer_what_fits
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts
-from burnish_engine.contract.paths import fetched_model_dir, is_model_name
+from burnish_engine.contract.model_places import model_dir
+from burnish_engine.contract.paths import is_model_name
 from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe
@@ -77,7 +78,7 @@ def _why_unread(recipe: Recipe, *, skip: bool) -> str:
         return f"The data was not read (--skip-data), so {_ROUGH}."
     if not recipe.data.files:
         return f"The recipe names no data (data.files is empty), so {_ROUGH}."
-    if is_model_name(name) and not fetched_model_dir(name).is_dir():
+    if is_model_name(name) and not model_dir(name).is_dir():
         return (
             f"The data was not read, because the model with its tokenizer is not here yet, so {_ROUGH}. "
             f"Get it: burnish models fetch {name}"
@@ -140,6 +141,8 @@ def show_plan(result: RunPlan, unread: str = "") -> None:
     table.add_row("trained weights", f"{result.trainable_parameters:,}")
     if result.coverage:
         table.add_row("reached of the layers", result.coverage.share_text, result.coverage.kinds_text)
+        if result.coverage.beyond:
+            table.add_row("trained beside them", "", result.coverage.beyond_text)
     table.add_row("speed", f"{result.tokens_per_s:,.0f} tokens/s", result.speed_source)
     if (seconds := result.total_seconds) is not None and result.tokens is not None:
         work = f"{result.tokens:,} tokens" + (f" in {plural(result.steps, 'step')}" if result.steps else "")

@@ -42,10 +42,28 @@ class KindCoverage(_Record):
     reached: int = Field(description="Weights in those of the matrices that are trained or have an adapter.")
 
 
+class BeyondLayers(_Record):
+    """One thing that a run trains beside the matrices of the decoder layers."""
+
+    name: str = Field(description="Module, such as lm_head, embed_tokens or norm; biases for all biases together.")
+    how: Literal["adapter", "whole", "rows"] = Field(
+        description="adapter: by low-rank matrices. whole: every weight. rows: the rows of some tokens."
+    )
+    weights: int = Field(description="Trained weights.")
+    rows: int = Field(default=0, description="Rows of some tokens: how many.")
+
+    @property
+    def text(self) -> str:
+        """Name, kind and number of the trained weights, for people."""
+        where = {"adapter": f"{self.name} by an adapter", "whole": self.name}
+        return f"{where.get(self.how, f'{self.rows:,} rows of {self.name}')} ({self.weights:,} weights)"
+
+
 class Coverage(_Record):
-    """The share of the decoder layers' matrices that a run trains, by kind."""
+    """The share of the decoder layers' matrices that a run trains, by kind, and what it trains beside them."""
 
     kinds: tuple[KindCoverage, ...] = Field(description="In the order of the layers.")
+    beyond: tuple[BeyondLayers, ...] = Field(default=(), description="Head, embeddings, norms, biases that it trains.")
 
     @property
     def share_text(self) -> str:
@@ -58,23 +76,31 @@ class Coverage(_Record):
         return ", ".join(f"{one.kind} {_percent(one.reached, one.weights)}" for one in self.kinds)
 
     @property
+    def beyond_text(self) -> str:
+        """Trained weights beside the layers' matrices, for people; empty where there are none."""
+        return ", ".join(one.text for one in self.beyond)
+
+    @property
     def text(self) -> str:
         """All shares in half a sentence; empty where there are no matrices."""
-        return f"{self.share_text} of the layers' weights ({self.kinds_text})" if self.kinds else ""
+        beyond = f", and {self.beyond_text}" if self.beyond else ""
+        return f"{self.share_text} of the layers' weights ({self.kinds_text}){beyond}" if self.kinds else ""
 
 
-def count_coverage(matrices: Iterable[tuple[Matrix, bool]]) -> Coverage:
+def count_coverage(matrices: Iterable[tuple[Matrix, bool]], beyond: Iterable[BeyondLayers] = ()) -> Coverage:
     """Sum matrices up by kind.
 
     Args:
         matrices: each matrix of the decoder layers, and whether it is trained or has an adapter.
+        beyond: what is trained beside these matrices.
     """
     found: dict[str, tuple[int, int]] = {}
     for matrix, reached in matrices:
         weights, before = found.get(matrix.kind, (0, 0))
         found[matrix.kind] = weights + matrix.weights, before + matrix.weights * reached
     return Coverage(
-        kinds=tuple(KindCoverage(kind=kind, weights=all_, reached=part) for kind, (all_, part) in found.items())
+        kinds=tuple(KindCoverage(kind=kind, weights=all_, reached=part) for kind, (all_, part) in found.items()),
+        beyond=tuple(beyond),
     )
 
 

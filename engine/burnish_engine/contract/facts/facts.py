@@ -183,6 +183,9 @@ class DecoderSpec(_Facts):
     outside: tuple[Matrix, ...] = Field(
         default=(), description="Matrices outside of the decoder layers but for embeddings and head, counted so."
     )
+    tables: tuple[Matrix, ...] = Field(
+        default=(), description="Embedding and head, counted so; empty: model.embed_tokens and lm_head."
+    )
 
     @field_validator("layers")
     @classmethod

@@ -38,7 +38,8 @@ class AdapterSection(Section):
         lambda: [AUTO],
         '["auto"]: an adapter on every matrix of the decoder layers, fused experts too; routers stay as they are. '
         '["all-linear"]: every linear layer but the head. Names, such as ["q_proj", "v_proj"]: exactly these matrices, '
-        "and the others stay as they are. A recipe that misses matrices without saying so by name is refused.",
+        "lm_head and embed_tokens among them, and the others stay as they are. A recipe that misses matrices without "
+        "saying so by name is refused.",
         min_length=1,
     )
     expert_rank: int = setting(

@@ -24,6 +24,7 @@ from burnish_engine.models.saved_adapters.name_patterns import is_named
 
 _ROUTERS = {"mixtral": "block_sparse_moe"}
 _PART = re.compile(r"^(?P<module>.+)\.(?P<part>lora_embedding_[AB]|lora_[AB]|lora_magnitude_vector)(?:\.weight)?$")
+_EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 @dataclass(frozen=True)
@@ -60,19 +61,23 @@ class TrainedWeights:
         self._config: dict[str, Any] = {}
         self._updates: dict[str, dict[str, torch.Tensor]] = {}
         self._replaced: dict[str, torch.Tensor] = {}
+        self._rows: dict[str, torch.Tensor] = {}
+        self._biases: dict[str, torch.Tensor] = {}
         if origin.adapter is not None:
             self._read_adapter(origin.adapter)
         spec = origin.source.spec
+        self.has_own_head = bool(spec and not spec.tied_embeddings) or self._splits_tables()
         self.experts = TrainedExperts(self._base, spec.experts if spec else None, self._updates, self._scale)
 
     @property
     def names(self) -> list[str]:
-        """Names of the base checkpoint's tensors."""
-        return self._base.names
+        """Names of the base checkpoint's tensors, and of a head that only the trained model has."""
+        names = self._base.names
+        return [*names, _HEAD] if self.has_own_head and _HEAD not in names else names
 
     def is_changed(self, name: str) -> bool:
         """Whether the adapter changes a tensor, so that rounding in fp32 can differ from the writer's."""
-        return name in self._updates
+        return name in self._updates or name in self._biases
 
     def load(self, name: str) -> torch.Tensor:
         """Load a tensor of the trained model in fp32, in the shape of the base checkpoint.
@@ -81,10 +86,18 @@ class TrainedWeights:
             name: name in the base checkpoint.
         """
         if name in self._replaced:
-            return self._replaced[name]
-        weight = self._base.load(name)
-        parts = self._updates.get(name)
-        return weight if parts is None else self._updated(name.removesuffix(".weight"), weight, parts)
+            weight = self._replaced[name]
+        else:
+            lacks_head = name == _HEAD and name not in self._base.names
+            weight = self._base.load(_EMBEDDING if lacks_head else name)
+        if parts := self._updates.get(name):
+            weight = self._updated(name.removesuffix(".weight"), weight, parts)
+        if name in self._biases:
+            weight = weight + self._biases[name] * self._scale(name.removesuffix(".bias"))
+        if name in self._rows:
+            weight = weight.clone()
+            weight[self._tokens(name)] = self._rows[name]
+        return weight
 
     def _read_adapter(self, folder: Path) -> None:
         from safetensors.torch import load_file
@@ -93,10 +106,30 @@ class TrainedWeights:
         self._config = json.loads(read_plain(folder / "adapter_config.json"))
         for stored, tensor in load_file(folder / "adapter_model.safetensors").items():
             name = stored.removeprefix("base_model.model.")
-            if match := _PART.match(self._in_files(name)):
+            if name.endswith((".embed_tokens.base_layer.weight", "lm_head.base_layer.weight")):
+                continue  # a copy of the base's
+            if name.endswith(".token_adapter.trainable_tokens_delta"):
+                self._rows[name.replace(".token_adapter.trainable_tokens_delta", ".weight")] = tensor.float()
+            elif name.endswith(".lora_B.bias"):
+                self._biases[name.replace(".lora_B.bias", ".bias")] = tensor.float()
+            elif match := _PART.match(self._in_files(name)):
                 self._updates.setdefault(f"{match['module']}.weight", {})[match["part"]] = tensor.float()
             else:
                 self._replaced[name.replace(".base_layer.", ".")] = tensor.float()
+
+    def _splits_tables(self) -> bool:
+        """Whether the adapter changes embedding and head otherwise, where the base has one tensor for both."""
+        changed = {_EMBEDDING, _HEAD} & {*self._updates, *self._replaced}
+        if self._config.get("ensure_weight_tying"):
+            return False
+        return bool(changed) or _HEAD in self._rows
+
+    def _tokens(self, name: str) -> list[int]:
+        """The tokens whose rows of a table are trained."""
+        said = self._config["trainable_token_indices"]
+        if isinstance(said, dict):
+            said = next(tokens for module, tokens in said.items() if name.removesuffix(".weight").endswith(module))
+        return [int(token) for token in said]
 
     def _in_files(self, name: str) -> str:
         """Return the name of a router's tensor as the files have it: transformers calls Mixtral's otherwise."""
@@ -110,7 +143,10 @@ class TrainedWeights:
             low_rank = parts["lora_B"] @ parts["lora_A"]
         updated = weight + low_rank.mul_(self._scale(module))
         if (length := parts.get("lora_magnitude_vector")) is not None:
-            updated *= (length / updated.norm(dim=1)).unsqueeze(1)
+            table = "lora_embedding_A" in parts
+            updated *= (
+                (length / updated.norm(dim=0, keepdim=True)) if table else (length / updated.norm(dim=1))[:, None]
+            )
         return updated
 
     def _scale(self, module: str) -> float:

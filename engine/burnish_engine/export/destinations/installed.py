@@ -6,8 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
+from burnish_engine.contract.model_places import lm_studio_folders
 from burnish_engine.contract.serve.export_requests import ProgramName
-from burnish_engine.hub.local_models import lm_studio_folders
 
 
 def installed_programs() -> list[ProgramName]:

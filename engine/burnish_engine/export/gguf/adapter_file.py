@@ -21,7 +21,8 @@ from burnish_engine.export.gguf.families import family_of
 from burnish_engine.export.gguf.families.base import GgufFamily
 from burnish_engine.export.gguf.header import ADAPTER_DIGEST
 from burnish_engine.export.gguf.write import clean_name
-from burnish_engine.export.weights.adapter import AdapterWeights, StackUpdate, read_adapter
+from burnish_engine.export.weights.adapter import read_adapter
+from burnish_engine.export.weights.adapter_weights import AdapterWeights, StackUpdate
 from burnish_engine.export.weights.experts import StoredStack
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.source import ModelSource
@@ -50,6 +51,8 @@ def export_adapter_gguf(source: ModelSource, adapter: Path, out: Path, name: str
     if why := _why_not(found):
         raise UsageError(why, _MERGE)
     weights = MergedWeights(source, adapter)  # checks that names and shapes fit this base
+    if weights.unties:
+        raise UsageError("The adapter changes the head alone, which the base's GGUF holds as its embedding.", _MERGE)
     family = family_of(str(source.config.get("model_type")))
     target = out / f"{clean_name(name)}{ADAPTER_GGUF}"
     size = 4 * sum(update.a.numel() + update.b.numel() for update in found.updates.values())
@@ -76,9 +79,13 @@ def _why_not(adapter: AdapterWeights) -> str:
     for what, names in (("is a DoRA adapter", dora), ("changes an embedding", embeddings)):
         if names:
             return f"The adapter {what} ({names[0]}), which llama.cpp cannot add to a base."
-    if adapter.replacements:
-        first = min(adapter.replacements)
-        return f"The adapter replaces whole tensors (first {first}), which llama.cpp cannot do."
+    for what, changed in (
+        ("replaces whole tensors", adapter.replacements),
+        ("trains rows of tokens", adapter.rows),
+        ("adds to biases", adapter.shifts),
+    ):
+        if changed:
+            return f"The adapter {what} (first {min(changed)}), which llama.cpp cannot do."
     return ""
 
 

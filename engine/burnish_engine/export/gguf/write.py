@@ -97,9 +97,10 @@ def plan_gguf(
     """
     model_type = str(source.config.get("model_type"))
     refused = gguf_refusal(model_type, source.spec, source.config, source.name)
-    if refused is not None or source.spec is None:
+    spec = weights.spec
+    if refused is not None or spec is None:
         raise UsageError(*(refused or ("The model's shape is not known.",)))
-    family, spec = family_of(model_type), source.spec
+    family = family_of(model_type)
     rows = weights.shape("model.embed_tokens.weight")[0]
     vocabulary = read_vocabulary(tokenizer, rows, declared_stops(source))
     plan = GgufPlan(

@@ -236,12 +236,11 @@ def compute_reference(
 
     from burnish_engine.export.quantize.importance import compute_importance
     from burnish_engine.export.weights.nf4_merge import round_model
-    from burnish_engine.models.generation.transformers_generate import evaluating
     from burnish_engine.models.transformers_path.plain import load_adapter, load_base
 
     options = options or ReferenceOptions()
     device = device or torch.device("cpu")
-    _require_memory(source, device)
+    require_model(source, device)
     model = load_base(source, "fp32", device)
     round_model(model, options.rounded)
     if adapter is not None:
@@ -249,14 +248,10 @@ def compute_reference(
     width = model.get_output_embeddings().weight.shape[0]
     chosen = choose_documents(held_out, options.supervised, probes, width, _context(source))
     documents, supervised = [ids for ids, _ in chosen], [flags for _, flags in chosen]
-    log_probs, tuned = [], MeanLoss()
-    for done, (document, flags) in enumerate(chosen):
-        stop_if(canceled, "The verification")
-        with evaluating(model):
-            logits = model(input_ids=torch.tensor([document], device=model.device)).logits[0].float()
-            log_probs.append(torch.log_softmax(logits, dim=-1).cpu().numpy())
-        tuned.add(log_probs[-1], document, flags)
-        progress("Running the trained model", (done + 1) / len(documents) / 2)
+    log_probs = document_log_probs(model, documents, lambda what, share: progress(what, share / 2), canceled)
+    tuned = MeanLoss()
+    for one, (document, flags) in zip(log_probs, chosen, strict=True):
+        tuned.add(one, document, flags)
     importance = compute_importance(
         model,
         options.training,
@@ -304,7 +299,29 @@ def compute_reference(
     )
 
 
-def _require_memory(source: ModelSource, device: torch.device) -> None:
+def document_log_probs(
+    model: Any, documents: Sequence[Sequence[int]], progress: Progress, canceled: Canceled
+) -> list[npt.NDArray[np.float32]]:
+    """Compute a loaded model's log-probabilities after every token of each document [T, V], fp32.
+
+    Raises:
+        StoppedError: Canceled.
+    """
+    import torch
+
+    from burnish_engine.models.generation.transformers_generate import evaluating
+
+    log_probs = []
+    for done, document in enumerate(documents):
+        stop_if(canceled, "The verification")
+        with evaluating(model):
+            logits = model(input_ids=torch.tensor([list(document)], device=model.device)).logits[0].float()
+            log_probs.append(torch.log_softmax(logits, dim=-1).cpu().numpy())
+        progress("Running the trained model", (done + 1) / len(documents))
+    return log_probs
+
+
+def require_model(source: ModelSource, device: torch.device) -> None:
     """Check that the weights in fp32 fit into free memory; on the CPU, next to the stored probabilities."""
     if device.type == "cpu":
         numbers = sum(

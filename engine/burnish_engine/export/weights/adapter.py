@@ -1,7 +1,6 @@
 """Read a saved PEFT adapter as updates of base tensors, computed in fp32.
 
-Sources: Hu et al. 2021 (LoRA), Kalajdzievski 2023 (rsLoRA: alpha / sqrt(r)), Liu et al. 2024 (DoRA: the length of
-each output row is trained). File format and pattern rules: peft/utils/save_and_load.py, peft/tuners/lora/model.py.
+Source: Kalajdzievski 2023 (rsLoRA: alpha / sqrt(r)). Pattern rules: peft/tuners/lora/model.py.
 """
 
 from __future__ import annotations
@@ -9,122 +8,31 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.contract.files import read_plain
+from burnish_engine.export.weights.adapter_weights import AdapterWeights, LowRankUpdate, StackUpdate, TokenRows
 from burnish_engine.models.checkpoint.wrapper import Wrapper
-from burnish_engine.models.saved_adapters.peft_form import by_modules
+from burnish_engine.models.families.adapter_targets import has_name
+from burnish_engine.models.saved_adapters.adapter_files import part_of, read_files, token_rows, why_not_lora
 from burnish_engine.models.saved_adapters.saved_adapter import (
     CONFIG_FILE,
     PREFIX,
     WEIGHTS_FILE,
+    read_config,
     refuse_not_finite,
     refuse_other_rank,
     setting_of,
 )
-from burnish_engine.models.transformers_path.peft_import import import_peft
-from burnish_engine.runs.file_hashes import sha256_file
 
-_UNSUPPORTED = (
-    "fan_in_fan_out", "layer_replication", "trainable_token_indices", "use_qalora", "use_bdlora",
-    "alora_invocation_tokens", "arrow_config", "lora_bias", "velora_config", "monteclora_config", "kasa_config",
-)  # fmt: skip
-_CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
-"""Initializations that also change the base weights, so that the saved adapter no longer fits the base."""
+_PEFT_DEFAULT = 8  # LoraConfig's rank and alpha where the file does not say
 _WRAPPED = ".base_layer"
 _NESTED = ("gate_up_proj", "down_proj")
 """Parameters of experts in the order of transformers' modules: PEFT puts its wrapper of the first one innermost."""
-
-
-@dataclass(frozen=True)
-class LowRankUpdate:
-    """Update that an adapter adds to one weight.
-
-    Attributes:
-        a: factor A [r, in], fp32; for an embedding [r, vocabulary].
-        b: factor B [out, r], fp32; for an embedding [hidden, r].
-        scale: factor on B·A.
-        magnitude: DoRA's trained length of every output row [out], or None.
-        embedding: whether the weight is [vocabulary, hidden], the transpose of B·A.
-    """
-
-    a: torch.Tensor
-    b: torch.Tensor
-    scale: float
-    magnitude: torch.Tensor | None = None
-    embedding: bool = False
-
-    def merged(self, weight: torch.Tensor) -> torch.Tensor:
-        """Apply the update to a weight.
-
-        Args:
-            weight: base weight in fp32, [out, in] (embedding: [vocabulary, hidden]).
-        """
-        delta = self.scale * (self.b @ self.a)
-        updated = weight + (delta.T if self.embedding else delta)
-        if self.magnitude is None:
-            return updated
-        return updated * (self.magnitude / torch.linalg.norm(updated, dim=1)).unsqueeze(1)
-
-
-@dataclass(frozen=True)
-class StackUpdate:
-    """Update that an adapter adds to a stack with one matrix for each expert.
-
-    Attributes:
-        a: factors A of all experts, one below the other [experts * r, in], fp32.
-        b: factors B [out, r * experts], fp32; column i * experts + e is column i of expert e's.
-        scale: factor on B·A.
-        rank: rank r of an expert's update.
-    """
-
-    a: torch.Tensor
-    b: torch.Tensor
-    scale: float
-    rank: int
-
-    @property
-    def experts(self) -> int:
-        """Number of experts."""
-        return len(self.a) // self.rank
-
-    def of_expert(self, expert: int, rows: slice = slice(None)) -> LowRankUpdate:
-        """Return the update of one expert's matrix [out, in], or of some of its rows."""
-        first = expert * self.rank
-        return LowRankUpdate(self.a[first : first + self.rank], self.b[rows, expert :: self.experts], self.scale)
-
-
-@dataclass(frozen=True)
-class AdapterWeights:
-    """Content of a PEFT adapter.
-
-    Attributes:
-        folder: folder that it was read from.
-        updates: low-rank update by base tensor name.
-        replacements: tensor, fp32, that takes the place of a base tensor, by name (modules_to_save, trained biases).
-        stacks: update of all experts, by the name of the stack in transformers' model.
-    """
-
-    folder: Path
-    updates: dict[str, LowRankUpdate]
-    replacements: dict[str, torch.Tensor]
-    stacks: dict[str, StackUpdate] = field(default_factory=dict)
-
-    @property
-    def digest(self) -> str:
-        """Compute the SHA-256 of the adapter's file, which identifies it in exported files."""
-        return sha256_file(self.folder / WEIGHTS_FILE)
-
-    @property
-    def targets(self) -> set[str]:
-        """Names of all base tensors that the adapter changes."""
-        return {*self.updates, *self.replacements, *self.stacks}
 
 
 def read_adapter(folder: Path) -> AdapterWeights:
@@ -137,29 +45,36 @@ def read_adapter(folder: Path) -> AdapterWeights:
         SetupError: The folder holds no adapter, or a damaged one.
         UsageError: This kind of adapter cannot be merged.
     """
-    config = _config(folder)
-    _check_mergeable(folder, config)
+    files = read_files(folder)
+    if why := why_not_lora(files.config):
+        raise UsageError(
+            f"The adapter in {folder} {why}, which cannot be merged exactly.",
+            "Merge it with the program that made it, or export the adapter itself.",
+        )
     modules: dict[str, dict[str, torch.Tensor]] = {}
     replacements: dict[str, torch.Tensor] = {}
+    tokens = token_rows(files.config)
+    rows: dict[str, TokenRows] = {}
     for name, tensor in _tensors(folder).items():
-        path = name.removeprefix(PREFIX)
-        module, part = _split(path)
-        if part:
-            modules.setdefault(module, {})[part] = tensor.float()
-        else:
-            replacements[path.replace(".base_layer.", ".")] = tensor.float()
-    parameters = _parameters(folder, modules, config.target_parameters or [])
-    updates: dict[str, LowRankUpdate] = {}
-    stacks: dict[str, StackUpdate] = {}
+        part = part_of(name)
+        if part.kind == "whole":
+            replacements[part.module] = tensor.float()
+        elif part.kind == "rows":
+            rows[f"{part.module}.weight"] = _token_rows(folder, part.module, tensor.float(), tokens)
+        elif part.kind != "frozen":
+            modules.setdefault(part.module, {})[part.kind] = tensor.float()
+    parameters = _parameters(folder, modules, files.config.get("target_parameters") or [])
+    found = AdapterWeights(folder, {}, replacements, rows=rows)
     for module, parts in modules.items():
-        parameter = parameters.get(module, "")
-        if not parameter:
-            updates[f"{module}.weight"] = _update(folder, module, parts, config)
-        elif parameter.rpartition(".")[2] in _NESTED:
-            stacks[parameter] = _stack_update(folder, parameter, parts, config)
-        else:
-            updates[parameter] = _update(folder, parameter, parts, config)
-    return AdapterWeights(folder, updates, replacements, stacks)
+        parameter = parameters.get(module, f"{module}.weight")
+        if parameter.rpartition(".")[2] in _NESTED:
+            found.stacks[parameter] = _stack_update(folder, parameter, parts, files.config)
+            continue
+        if (bias := parts.pop("bias", None)) is not None:
+            found.shifts[f"{module}.bias"] = bias * _rank_and_scale(folder, module, files.config)[1]
+        name = parameter if module in parameters else module
+        found.updates[parameter] = _update(folder, name, parts, files.config)
+    return found
 
 
 def check_adapter(folder: Path) -> None:
@@ -168,7 +83,7 @@ def check_adapter(folder: Path) -> None:
     Raises:
         SetupError: The folder holds no adapter, or a damaged one.
     """
-    _config(folder)
+    read_files(folder)
     _tensors(folder)
 
 
@@ -185,37 +100,15 @@ def target_whole_model(folder: Path, wrapper: Wrapper) -> None:
     renamed = {PREFIX + wrapper.module_name(name.removeprefix(PREFIX)): value for name, value in tensors.items()}
     save_file(renamed, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     path = folder / CONFIG_FILE
-    config = by_modules(json.loads(read_plain(path)))
-    paths = {wrapper.module_name(module.removeprefix(PREFIX)) for module, part in map(_split, tensors) if part}
+    config = read_config(folder)
+    parts = [part for part in map(part_of, tensors) if part.kind not in ("whole", "rows", "frozen")]
+    paths = {wrapper.module_name(part.module) for part in parts}
     names = sorted({module.rpartition(".")[2] for module in paths if module.startswith(wrapper.part)})
     inside = [rf"{re.escape(wrapper.part)}(.*\.)?({'|'.join(names)})"] if names else []
     outside = sorted(re.escape(module) for module in paths if not module.startswith(wrapper.part))
     # Other parts have modules of the same names. PEFT takes a string as a pattern for whole paths.
     config["target_modules"] = "|".join([*inside, *outside])
     path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
-
-
-def _config(folder: Path) -> Any:
-    peft = import_peft()
-    if not (folder / WEIGHTS_FILE).is_file():
-        raise SetupError(f"{folder} holds no adapter ({WEIGHTS_FILE}).", "Check the run or folder given.")
-    try:
-        return peft.PeftConfig.from_pretrained(str(folder))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SetupError(f"{CONFIG_FILE} in {folder} cannot be read: {error}.", "Save the adapter again.") from error
-
-
-def _check_mergeable(folder: Path, config: Any) -> None:
-    """Refuse adapters that change more than single weights by a product of two factors, or another base."""
-    kind = str(getattr(config.peft_type, "value", config.peft_type))
-    odd = [name for name in _UNSUPPORTED if getattr(config, name, None)]
-    start = str(getattr(config, "init_lora_weights", ""))
-    if kind != "LORA" or odd or start.lower().startswith(_CHANGES_BASE):
-        what = f"of the kind {kind}" if kind != "LORA" else f"using {', '.join(odd) or f'init_lora_weights = {start}'}"
-        raise UsageError(
-            f"The adapter in {folder} is {what}, which cannot be merged exactly.",
-            "Merge it with the program that made it, or export the adapter itself.",
-        )
 
 
 def _tensors(folder: Path) -> dict[str, torch.Tensor]:
@@ -227,19 +120,19 @@ def _tensors(folder: Path) -> dict[str, torch.Tensor]:
         tensors = load_file(path)
     except (SafetensorError, OSError) as error:
         raise SetupError(f"{path} cannot be read: {error}.", "Use another checkpoint of the run.") from error
-    if not tensors:
-        raise SetupError(f"The adapter in {folder} holds no tensors.", "Use a finished run's adapter.")
     refuse_not_finite(folder, [name for name, value in tensors.items() if not bool(value.float().isfinite().all())])
     return tensors
 
 
-def _split(path: str) -> tuple[str, str]:
-    """Split `model.layers.0.self_attn.q_proj.lora_A.weight` into (module, "A"); the part of whole tensors is empty."""
-    for marker, part in (("lora_embedding_", "E"), ("lora_magnitude_vector", "M"), ("lora_", "")):
-        module, found, rest = path.rpartition(f".{marker}")
-        if found:
-            return module, part + rest.removesuffix(".weight").strip(".")
-    return "", ""
+def _token_rows(folder: Path, module: str, values: torch.Tensor, tokens: dict[str, list[int]]) -> TokenRows:
+    """Return the rows of a module with the ids of their tokens, which stand in the config."""
+    found = next((ids for name, ids in tokens.items() if not name or has_name(module, name)), [])
+    if values.ndim != 2 or len(found) != len(values):
+        raise SetupError(
+            f"The adapter in {folder} has rows {list(values.shape)} of {module} for {len(found)} tokens.",
+            f"Correct trainable_token_indices in its {CONFIG_FILE}.",
+        )
+    return TokenRows(torch.tensor(found, dtype=torch.int64), values)
 
 
 def _parameters(folder: Path, modules: Collection[str], targets: Sequence[str]) -> dict[str, str]:
@@ -275,7 +168,9 @@ def _is_of(place: str, target: str) -> bool:
     return place == module or place.endswith(f".{module}")
 
 
-def _stack_update(folder: Path, parameter: str, parts: dict[str, torch.Tensor], config: Any) -> StackUpdate:
+def _stack_update(
+    folder: Path, parameter: str, parts: dict[str, torch.Tensor], config: Mapping[str, Any]
+) -> StackUpdate:
     a, b = _factors(folder, parameter, parts, ("A", "B"), others=())
     rank, scale = _rank_and_scale(folder, parameter, config)
     if len(a) % rank or b.shape[1] != len(a):
@@ -287,11 +182,11 @@ def _stack_update(folder: Path, parameter: str, parts: dict[str, torch.Tensor], 
     return StackUpdate(a, b, scale, rank)
 
 
-def _update(folder: Path, module: str, parts: dict[str, torch.Tensor], config: Any) -> LowRankUpdate:
+def _update(folder: Path, module: str, parts: dict[str, torch.Tensor], config: Mapping[str, Any]) -> LowRankUpdate:
     embedding = "EA" in parts
     a, b = _factors(folder, module, parts, ("EA", "EB") if embedding else ("A", "B"), others=("M",))
     rank, scale = _rank_and_scale(folder, module, config)
-    refuse_other_rank(folder, vars(config), module, len(a))
+    refuse_other_rank(folder, config, module, len(a))
     if b.shape[1] != rank:
         raise SetupError(
             f"The adapter in {folder} has rank {rank} in A and {b.shape[1]} in B for {module}.",
@@ -325,18 +220,17 @@ def _factors(
     return a, b
 
 
-def _rank_and_scale(folder: Path, name: str, config: Any) -> tuple[int, float]:
+def _rank_and_scale(folder: Path, name: str, config: Mapping[str, Any]) -> tuple[int, float]:
     """Return the rank of a module or of each expert in a stack, and the factor on B·A.
 
     Raises:
         SetupError: The config has no such numbers.
     """
-    said = vars(config)
-    rank = setting_of(folder, said, "rank_pattern", name, config.r)
-    alpha = setting_of(folder, said, "alpha_pattern", name, config.lora_alpha)
+    rank = setting_of(folder, config, "rank_pattern", name, config.get("r", _PEFT_DEFAULT))
+    alpha = setting_of(folder, config, "alpha_pattern", name, config.get("lora_alpha", _PEFT_DEFAULT))
     if type(rank) is not int or rank < 1 or type(alpha) not in (int, float) or not math.isfinite(alpha):
         raise SetupError(
             f"The adapter in {folder} has the rank {rank!r} and the alpha {alpha!r} for {name}.",
             f"Correct its {CONFIG_FILE}.",
         )
-    return rank, alpha / (math.sqrt(rank) if config.use_rslora else rank)
+    return rank, alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)

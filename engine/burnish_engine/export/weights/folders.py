@@ -8,6 +8,7 @@ import shutil
 import struct
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -47,6 +48,7 @@ def export_safetensors(
     shard_bytes: int = SHARD_BYTES,
     progress: Progress = no_progress,
     canceled: Canceled = never,
+    check: Callable[[Path], None] = lambda _folder: None,
 ) -> Path:
     """Write the merged model as a folder that transformers, vLLM and others load.
 
@@ -61,6 +63,7 @@ def export_safetensors(
         shard_bytes: size of the largest weight file, bytes.
         progress: callback given the current activity and the share done.
         canceled: callback polled between tensors; True stops the work.
+        check: called with the finished folder before it gets its name; may refuse it by an error.
 
     Returns:
         Path `out`.
@@ -72,7 +75,7 @@ def export_safetensors(
         DataError: The model's chat template is invalid.
         StoppedError: Canceled.
     """
-    _must_be_free(out)
+    must_be_free(out)
     weights = MergedWeights(source, adapter, rounded)
     sizes = {name: _nbytes(weights, name) for name in (*weights.names, *weights.others)}
     require_space(out.parent, sum(sizes.values()), "The merged model")
@@ -95,8 +98,11 @@ def export_safetensors(
             _write_index(folder, weights, shards, total)
         _copy_small_files(source.folder, folder)
         if weights.unpacks_mxfp4:
-            _forget_quantization(folder)
+            _change_config(folder, lambda config: config.pop("quantization_config"))
+        if weights.unties:
+            _change_config(folder, _untie)
         _write_template(source, folder)
+        check(folder)
         if out.is_dir():
             out.rmdir()
         publish(folder, out)
@@ -117,7 +123,7 @@ def export_adapter(adapter: Path, out: Path, wrapper: Wrapper | None = None) -> 
         SetupError: The folder is no adapter.
         NoSpaceError: The adapter does not fit the disk.
     """
-    _must_be_free(out)
+    must_be_free(out)
     check_adapter(adapter)
     files = [adapter / name for name in _ADAPTER_FILES if (adapter / name).is_file()]
     require_space(out.parent, sum(file.stat().st_size for file in files), "The adapter")
@@ -167,7 +173,12 @@ def _bytes_of(weights: MergedWeights, name: str) -> Iterator[memoryview]:
         yield raw_bytes(piece.reshape(1) if piece.dim() == 0 else piece)
 
 
-def _must_be_free(out: Path) -> None:
+def must_be_free(out: Path) -> None:
+    """Refuse a folder that holds something already.
+
+    Raises:
+        UsageError: It is a file, or not empty.
+    """
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
         raise UsageError(f"{out} exists already and is not empty.", "Choose another folder, or delete this one first.")
 
@@ -226,12 +237,19 @@ def _copy_small_files(base: Path, folder: Path) -> None:
                 shutil.copyfile(file, folder / file.name)
 
 
-def _forget_quantization(folder: Path) -> None:
-    """Take the quantization out of config.json: no tensor is quantized any more."""
+def _change_config(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change config.json in place."""
     path = folder / "config.json"
     config = json.loads(read_plain(path))
-    del config["quantization_config"]
+    change(config)
     path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _untie(config: dict[str, Any]) -> None:
+    """Say that the head is a tensor of its own, also in the part that describes the language model."""
+    config["tie_word_embeddings"] = False
+    if isinstance(inner := config.get("text_config"), dict):
+        inner["tie_word_embeddings"] = False
 
 
 def _write_template(source: ModelSource, folder: Path) -> None:

@@ -10,20 +10,23 @@ from typing import Any
 
 import torch
 
-from burnish_engine.advise.plan.exports import finished_refusal
 from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.files import read_plain
-from burnish_engine.export.weights.adapter import AdapterWeights, LowRankUpdate, read_adapter
+from burnish_engine.export.base.kind_check import check_kind
+from burnish_engine.export.weights.adapter import read_adapter
+from burnish_engine.export.weights.adapter_weights import AdapterWeights, LowRankUpdate
 from burnish_engine.export.weights.experts import ExpertPart, StoredStack, stored_stacks
 from burnish_engine.export.weights.nf4_merge import round_trip
-from burnish_engine.models.checkpoint.meta_model import stored_names
+from burnish_engine.models.checkpoint.meta_model import meta_model, stored_names
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.families import family
-from burnish_engine.models.transformers_path.model_shape import measured_spec
 
 PLAIN_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types of unquantized base tensors; a tensor of any other type is quantized."""
 _TABLE_TYPES = {"I64", "BOOL"}
+_INNER = "language_model."
+"""Beginning of stored names in checkpoints that hold the whole language model, head and all, as one part."""
 _QUANTIZED_SUFFIXES = (".absmax", ".quant_map", ".SCB", ".qweight", ".scales", ".weight_scale", ".weight_scale_inv")
 
 
@@ -47,9 +50,7 @@ class MergedWeights:
     """
 
     def __init__(self, source: ModelSource, adapter: Path | None, rounded: Collection[str] = frozenset()) -> None:
-        spec = source.spec if source.spec or adapter is None else measured_spec(source.config)
-        if refused := finished_refusal("safetensors", source.config, spec, adapter, source.name):
-            raise UsageError(*refused)
+        check_kind("safetensors", source, adapter)
         self._rounded = rounded
         self.source = source
         files = _tensor_files(source.folder)
@@ -81,6 +82,9 @@ class MergedWeights:
         self._stored = {name: stored for name, stored in self._stored.items() if not self._is_table(stored)}
         self._files = {name: files[stored] for name, stored in self._stored.items()}
         self.adapter: AdapterWeights | None = self._renamed(read_adapter(adapter)) if adapter is not None else None
+        self._embedding, self._head = _table_names(source, self._files)
+        self.unties = False
+        self.unties = self._untie()
         self.unpacks_mxfp4 = bool(packed) and self.adapter is not None and bool(self.adapter.stacks)
         kept = set() if self.unpacks_mxfp4 else set(self._packed.values())
         self.others = sorted((own.keys() - self._stored.values() - set(self._packed.values())) | kept)
@@ -101,7 +105,14 @@ class MergedWeights:
     @property
     def names(self) -> list[str]:
         """Names of the language model's tensors, in the order of the files; unpacked stacks of experts last."""
-        return [*self._files, *(self._unpacked if self.unpacks_mxfp4 else ())]
+        own_head = [self._head] if self.unties and self._head not in self._files else []
+        return [*self._files, *own_head, *(self._unpacked if self.unpacks_mxfp4 else ())]
+
+    @property
+    def spec(self) -> DecoderSpec | None:
+        """Specification of the merged model: the base's, but with a head of its own where the adapter unties it."""
+        spec = self.source.spec
+        return spec.model_copy(update={"tied_embeddings": False}) if spec is not None and self.unties else spec
 
     @property
     def expert_names(self) -> frozenset[str]:
@@ -119,7 +130,9 @@ class MergedWeights:
         return "BF16" if name in self._unpacked else str(self._slice(name).get_dtype())
 
     def stored_name(self, name: str) -> str:
-        """Return a tensor's name in the base checkpoint's files."""
+        """Return a tensor's name in the files of the base; of a head that it lacks, in those of the merged model."""
+        if name == self._head and name not in self._stored and self._stored.get(self._embedding, "").startswith(_INNER):
+            return f"{_INNER}{name}"
         return self._stored.get(name, name)
 
     def load_other(self, name: str) -> torch.Tensor:
@@ -136,12 +149,7 @@ class MergedWeights:
         if name in self._whole:
             return torch.stack(list(self.pieces(name)))
         self._unused.discard(name)
-        if self.adapter is not None and name in self.adapter.replacements:
-            weight = self.adapter.replacements[name].clone()
-        else:
-            weight = self._base(name)
-        update = self.adapter.updates.get(name) if self.adapter is not None else None
-        return weight if update is None else update.merged(weight)
+        return self._base(name) if self.adapter is None else self.adapter.merged(name, lambda: self._base(name))
 
     def pieces(self, name: str) -> Iterator[torch.Tensor]:
         """Load a merged tensor in fp32 in pieces along its first dimension: a stack expert by expert, others whole."""
@@ -211,7 +219,8 @@ class MergedWeights:
         if (place := self._rounded_experts.get(name)) is not None:
             stack, expert, part = place
             return self._rounded_matrix(stack, expert)[stack.rows(part)]
-        weight: torch.Tensor = self._file(name).get_tensor(self.stored_name(name)).float()
+        stored = self._read_for(name)
+        weight: torch.Tensor = self._file(stored).get_tensor(self.stored_name(stored)).float()
         return round_trip(weight) if name in self._rounded else weight
 
     def _rounded_matrix(self, stack: StoredStack, expert: int) -> torch.Tensor:
@@ -226,7 +235,12 @@ class MergedWeights:
         return round_trip(matrix)
 
     def _slice(self, name: str) -> Any:
+        name = self._read_for(name)
         return self._file(name).get_slice(self._packed.get(name) or self.stored_name(name))
+
+    def _read_for(self, name: str) -> str:
+        """Return the tensor that is read for a name: the embedding for the head of a model that has none of its own."""
+        return self._embedding if self.unties and name == self._head else name
 
     def _stack_update(self, stack: StoredStack, expert: int, part: ExpertPart) -> LowRankUpdate | None:
         update = self.adapter.stacks.get(stack.path) if self.adapter is not None else None
@@ -250,12 +264,23 @@ class MergedWeights:
         if self.source.spec is not None or adapter.targets <= self._files.keys():
             return adapter  # families with a specification keep their names
         names = stored_names(self.source.config, self._files)
-        updates = {names.get(name, name): update for name, update in adapter.updates.items()}
-        return replace(
-            adapter,
-            updates=updates,
-            replacements={names.get(name, name): value for name, value in adapter.replacements.items()},
-        )
+        return adapter.renamed(lambda name: names.get(name, name))
+
+    def _untie(self) -> bool:
+        """Return whether the adapter makes head and embedding differ; where the two stay one, only the latter counts.
+
+        transformers ties them if the config says so and the files hold no other head.
+        """
+        adapter, spec = self.adapter, self.source.spec
+        tied = spec.tied_embeddings if spec is not None else self._head not in self._files
+        if adapter is None or not tied or not {self._embedding, self._head} & adapter.targets:
+            return False
+        if self._head in self._files and not torch.equal(self._slice(self._head)[:], self._slice(self._embedding)[:]):
+            return False
+        if adapter.unties(self._embedding, self._head):
+            return True
+        self.adapter = adapter.without(self._head)
+        return False
 
     def _on_experts(self, adapter: AdapterWeights) -> AdapterWeights:
         """Give updates the names of the files: of experts with tensors of their own, one for each; of routers, theirs.
@@ -292,21 +317,24 @@ class MergedWeights:
     def _check_targets(self) -> None:
         if self.adapter is None:
             return
-        unknown = sorted(self.adapter.targets - self._files.keys() - self.stacks.keys())
+        unknown = sorted(self.adapter.targets - set(self.names) - self.stacks.keys())
         if unknown:
-            tied = self.source.config.get("tie_word_embeddings") and "lm_head.weight" in unknown
+            biases = unknown[0] in self.adapter.shifts
             raise SetupError(
                 f"The adapter in {self.adapter.folder} changes {len(unknown)} tensors that {self.source.name} does not "
                 f"have, first {unknown[0]}.",
-                "The head of this model is its embedding and cannot be changed alone; train without it."
-                if tied
+                "Layers without a bias cannot be merged with lora_bias; export the adapter itself (--to adapter)."
+                if biases
                 else "Use the adapter with the model it was trained on.",
             )
         for name, update in self.adapter.updates.items():
             shape = (update.b.shape[0], update.a.shape[1])
             self._check_shape(name, shape[::-1] if update.embedding else shape)
-        for name, tensor in self.adapter.replacements.items():
+        for name, tensor in (*self.adapter.replacements.items(), *self.adapter.shifts.items()):
             self._check_shape(name, tuple(tensor.shape))
+        for name, rows in self.adapter.rows.items():
+            least = int(rows.tokens.max()) + 1
+            self._check_shape(name, (max(self.shape(name)[0], least), rows.values.shape[1]))
 
     def _check_shape(self, name: str, shape: tuple[int, ...]) -> None:
         if self.shape(name) != shape:
@@ -315,6 +343,18 @@ class MergedWeights:
                 f"{list(self.shape(name))} there.",
                 "Use the adapter with the model it was trained on.",
             )
+
+
+def _table_names(source: ModelSource, files: Collection[str]) -> tuple[str, str]:
+    """Return the names of embedding and head: in the files, or of a head that they do not hold in the model."""
+    if source.spec is not None:
+        return "model.embed_tokens.weight", "lm_head.weight"
+    model = meta_model(source.config)
+    tables = (model.get_input_embeddings(), model.get_output_embeddings())
+    paths = {id(module): name for name, module in model.named_modules()}
+    embedding, head = (f"{paths.get(id(table), '')}.weight" for table in tables)
+    names = stored_names(source.config, files)
+    return names.get(embedding, embedding), names.get(head, head)
 
 
 def _moved(name: str, places: dict[str, str]) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.files import is_file, read_plain
-from burnish_engine.contract.paths import cached_model_name, fetched_model_dir, is_address, is_model_name, models_dir
+from burnish_engine.contract.model_places import model_dir
+from burnish_engine.contract.paths import cached_model_name, is_address, is_model_name, models_dir
 from burnish_engine.models.checkpoint import embedded
 from burnish_engine.models.checkpoint.config_checks import HEAD, check_config, check_tensors, embedding_rows
 from burnish_engine.models.checkpoint.meta_model import check_built
@@ -92,13 +93,11 @@ def open_model(path: str) -> ModelSource:
             f"{path} is an address; a model is opened by its name or its folder.",
             'Download it with "burnish models fetch OWNER/NAME", and give OWNER/NAME.',
         )
-    folder = Path(path)
-    if is_model_name(path):
-        folder = fetched_model_dir(path)
-        if not folder.is_dir():
-            close = difflib.get_close_matches(path, fetched_names(), n=3)
-            hint = f"Did you mean {' or '.join(close)}, which is here? Else get it" if close else "Get it"
-            raise UsageError(f"The model {path} is not on this machine.", f"{hint}: burnish models fetch {path}")
+    folder = model_folder(path)
+    if is_model_name(path) and not folder.is_dir():
+        close = difflib.get_close_matches(path, fetched_names(), n=3)
+        hint = f"Did you mean {' or '.join(close)}, which is here? Else get it" if close else "Get it"
+        raise UsageError(f"The model {path} is not on this machine.", f"{hint}: burnish models fetch {path}")
     if not folder.is_dir():
         kind = "is a file, not a folder" if folder.is_file() else "does not exist"
         raise UsageError(
@@ -250,7 +249,8 @@ def model_folder(path: str) -> Path:
     """
     if path == "embedded":
         return embedded.ensure()
-    return fetched_model_dir(path) if is_model_name(path) else Path(path)
+    old = "/" not in path and not Path(path).exists() and model_dir(path).is_dir()  # a name of the hub without an owner
+    return model_dir(path) if old or is_model_name(path) else Path(path)
 
 
 def opens_without_torch(path: str) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from burnish_engine.contract.errors import SetupError, UsageError
@@ -28,14 +28,14 @@ from burnish_engine.models.decoder.experts.adapted_experts import (
 )
 from burnish_engine.models.families import Module
 from burnish_engine.models.families.adapter_targets import has_name
-from burnish_engine.models.families.experts import EXPERT_MATRICES, ExpertStack, parameter_name
+from burnish_engine.models.families.experts import ExpertStack, parameter_name
+from burnish_engine.models.saved_adapters.adapter_files import read_files
 from burnish_engine.models.saved_adapters.peft_form import as_peft_reads
 from burnish_engine.models.saved_adapters.saved_adapter import (
     CONFIG_FILE,
     PREFIX,
     WEIGHTS_FILE,
     is_promised,
-    read_config,
     refuse_missing,
     refuse_not_finite,
     refuse_other_rank,
@@ -52,21 +52,6 @@ _PLAIN_LORA: dict[str, Any] = {
     "rank_pattern": {}, "revision": None, "use_dora": False, "use_rslora": False,
 }  # fmt: skip
 """Keys of adapter_config.json as peft.LoraConfig writes them for LoRA on linear layers. Others have PEFT's defaults."""
-_OTHER_KINDS = {
-    "use_qalora": "is a QA-LoRA adapter",
-    "use_bdlora": "is a block-diagonal adapter",
-    "alora_invocation_tokens": "is only active after some tokens (aLoRA)",
-    "arrow_config": "chooses between several adapters (Arrow)",
-    "velora_config": "compresses its activations (VeLoRA)",
-    "monteclora_config": "draws its weights at random (MonteCLoRA)",
-    "layer_replication": "repeats layers of its base",
-    "modules_to_save": "holds whole modules beside its low-rank matrices",
-    "trainable_token_indices": "holds whole modules beside its low-rank matrices",
-    "lora_bias": "holds biases",
-}
-"""Keys of adapter_config.json that make more of it than LoRA on linear layers, and what to say of each."""
-_BASE_CHANGING_STARTS = ("pissa", "corda", "olora", "loftq", "lora_ga")
-"""Values of init_lora_weights with which PEFT changes the base's own weights, also where it loads such an adapter."""
 
 
 @dataclass(frozen=True)
@@ -199,19 +184,12 @@ def read_plan(folder: Path, modules: Iterable[Module], stacks: Iterable[ExpertSt
         SetupError: The folder holds no LoRA adapter for these modules, its two files do not belong together, or
             only the plain path has its kind.
     """
-    config = _config(folder)
-    reason = why_not_fast(config)
-    if reason:
+    files = read_files(folder)
+    config, shapes = files.config, files.shapes
+    if reason := files.obstacle:
         raise SetupError(f"The adapter in {folder} {reason}.", "Use it with the plain path.")
     by_path, own_stacks = {module.path: module for module in modules}, list(stacks)
     chosen = []
-    try:
-        with safe_open(folder / WEIGHTS_FILE, framework="pt") as file:
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise SetupError(f"The adapter's weights in {folder} cannot be read: {error}.", "Copy it again.") from error
-    if not shapes:
-        raise SetupError(f"The adapter in {folder} has no tensors.", "Copy it again.")
     experts = read_adapted_experts(
         folder, config.get("target_parameters") or [], shapes, own_stacks,
         lambda path, rank: _scale(folder, config, path, rank),
@@ -251,31 +229,6 @@ def read_plan(folder: Path, modules: Iterable[Module], stacks: Iterable[ExpertSt
             "Correct its adapter_config.json.",
         )
     return AdapterPlan(tuple(chosen), dropout, config, tuple(experts), bool(own_stacks))
-
-
-def why_not_saved(folder: Path) -> str:
-    """Explain why the fast decoder does not do a saved adapter, completing "The adapter ..."; empty where it does.
-
-    Raises:
-        SetupError: The folder holds no adapter.
-    """
-    return why_not_fast(_config(folder))
-
-
-def why_not_fast(config: dict[str, Any]) -> str:
-    """Explain why the fast decoder does not do this adapter, completing "The adapter ..."; empty where it does."""
-    if str(config.get("peft_type", "LORA")).upper() != "LORA":
-        return f"is of the type {config.get('peft_type')}, not LoRA"
-    if str(config.get("bias") or "none") != "none":
-        return "holds biases"
-    start = str(config.get("init_lora_weights", True)).lower()
-    if start.startswith(_BASE_CHANGING_STARTS):
-        return f"changes its base's own weights ({start})"
-    names = config.get("target_parameters")
-    other = [str(name) for name in names if _last(str(name)) not in EXPERT_MATRICES] if isinstance(names, list) else []
-    if other:  # PEFT's "all-linear" reaches the routers of a mixture too
-        return f"adapts {other[0]}, which is no matrix of experts"
-    return next((reason for key, reason in _OTHER_KINDS.items() if config.get(key)), "")
 
 
 class LoraAdapter:
@@ -366,12 +319,6 @@ def _drawn(columns: int, rank: int, rows: int) -> torch.Tensor:
     torch.nn.Linear(rank, rows, bias=False)
     torch.nn.init.kaiming_uniform_(drawn, a=math.sqrt(5))
     return drawn.detach()
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    if not (folder / WEIGHTS_FILE).is_file():
-        raise SetupError(f"{folder} holds no adapter ({WEIGHTS_FILE}).", "Check the run or folder given.")
-    return read_config(folder)
 
 
 def _scale(folder: Path, config: dict[str, Any], path: str, rank: int) -> float:

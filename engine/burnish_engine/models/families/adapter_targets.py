@@ -2,20 +2,55 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.facts.coverage import Coverage, Matrix, count_coverage
+from burnish_engine.contract.facts.coverage import BeyondLayers, Coverage, Matrix, count_coverage
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
-from burnish_engine.models.families.matrices import ROUTER, TAKEN_FOR_EXPERTS, layer_matrices
+from burnish_engine.models.families.matrices import (
+    EMBEDDING,
+    HEAD,
+    ROUTER,
+    TAKEN_FOR_EXPERTS,
+    layer_matrices,
+    tables,
+)
 
 _NEGLIGIBLE = 0.01  # share of the layers' weights: a smaller kind that no adapter fits, such as kernels, may be missed
 
+_TABLES = frozenset({"embed_tokens", "lm_head"})
+"""Last names of embedding and head in the families that the fast engine trains."""
 _BY_MATRIX = frozenset({"muon", "adafactor"})
 """Optimizers whose step depends on which numbers make a matrix: PEFT, and so the plain engine, has all experts of a
 layer in one."""
+
+
+class StartedSection(AdapterSection):
+    """An adapter section that a saved adapter's files decide. It is never written: recipes name the adapter alone.
+
+    Attributes:
+        folder: folder of the adapter's two files.
+        shapes: shape of every tensor that is trained.
+        modules: paths of the modules in which tensors are trained, in the model.
+        beyond: what is trained beyond the layers' matrices.
+        whole_matrix: a layer's matrix that is trained itself, which 4-bit weights do not allow; empty: there is none.
+        obstacle: why the fast engine does not train it, completing "The adapter ..."; empty where it does.
+    """
+
+    folder: str = ""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    modules: tuple[str, ...] = ()
+    beyond: tuple[BeyondLayers, ...] = ()
+    whole_matrix: str = ""
+    obstacle: str = ""
+
+    @property
+    def weights(self) -> int:
+        """Number of trained weights."""
+        return sum(map(math.prod, self.shapes))
 
 
 def is_target(matrix: Matrix, targets: Sequence[str], *, inside: bool = True) -> bool:
@@ -28,6 +63,8 @@ def is_target(matrix: Matrix, targets: Sequence[str], *, inside: bool = True) ->
     """
     if matrix.form == "other":
         return False
+    if matrix.kind in (EMBEDDING, HEAD):
+        return any(has_name(matrix.name, target) for target in targets)
     if AUTO in targets:
         return inside and matrix.kind != ROUTER
     if ALL_LINEAR in targets:
@@ -66,20 +103,67 @@ def why_plain_experts(spec: DecoderSpec | None, recipe: Recipe) -> str:
     return f"The fast engine does not train experts with {optimizer}, whose step depends on how they are stacked"
 
 
+def why_plain_adapter(adapter: AdapterSection) -> str:
+    """Return why only the plain engine trains an adapter, as the first half of a sentence; empty where not so.
+
+    Args:
+        adapter: adapter section of the recipe; where it goes on from an adapter, as that one's files say.
+    """
+    if isinstance(adapter, StartedSection):
+        why = adapter.obstacle
+        return f"The adapter to go on from {why}, which the fast engine does not do" if why else ""
+    named = [target for target in adapter.targets if target.rpartition(".")[2] in _TABLES]
+    if adapter.method == "full" or not named:
+        return ""
+    return f"The adapter reaches {', '.join(named)}, which the fast engine does not do"
+
+
 def planned_coverage(spec: DecoderSpec, adapter: AdapterSection) -> Coverage:
     """Count the matrices that a run's adapter will reach, from the model's specification."""
+    if isinstance(adapter, StartedSection):
+        return _started_coverage(spec, adapter)
     whole = adapter.method == "full"
     return count_coverage(
-        (matrix, whole or is_target(matrix, adapter.targets))
-        for layer in spec.layers
-        for matrix in layer_matrices(spec, layer)
+        (
+            (matrix, whole or is_target(matrix, adapter.targets))
+            for layer in spec.layers
+            for matrix in layer_matrices(spec, layer)
+        ),
+        [] if whole else _adapted_beyond(spec, adapter),
+    )
+
+
+def _adapted_beyond(spec: DecoderSpec, adapter: AdapterSection) -> list[BeyondLayers]:
+    """List the matrices outside of the layers that get an adapter, embedding and head among them."""
+    weights: dict[str, int] = {}
+    for matrix in (*spec.outside, *tables(spec)):
+        if is_target(matrix, adapter.targets, inside=False):
+            name = matrix.name.rpartition(".")[2]
+            magnitudes = matrix.rows if adapter.method == "dora" else 0
+            weights[name] = weights.get(name, 0) + adapter.rank * (matrix.rows + matrix.columns) + magnitudes
+    return [BeyondLayers(name=name, how="adapter", weights=weights[name]) for name in sorted(weights)]
+
+
+def _started_coverage(spec: DecoderSpec, adapter: StartedSection) -> Coverage:
+    """Count the matrices that a saved adapter reaches, layer by layer."""
+    reached = {tuple(path.split(".")) for path in adapter.modules}
+    lengths = {len(path) for path in reached}
+    ends = {path[-size:] for path in reached for size in range(1, max(lengths, default=0) + 1)}
+    return count_coverage(
+        (
+            (matrix, (str(number), *matrix.name.split(".")) in ends)
+            for number, layer in enumerate(spec.layers)
+            for matrix in layer_matrices(spec, layer)
+        ),
+        adapter.beyond,
     )
 
 
 def check_spec_targets(spec: DecoderSpec, adapter: AdapterSection) -> list[str]:
     """Call `check_targets` with the matrices of a specification."""
     inside = [matrix for layer in spec.layers for matrix in layer_matrices(spec, layer)]
-    return [*check_targets(inside, spec.outside, adapter), *_unread_by_peft(spec, inside, adapter)]
+    found = check_targets(inside, [*spec.outside, *tables(spec)], adapter)
+    return [*found, *_unread_by_peft(spec, inside, adapter)]
 
 
 def check_targets(inside: Sequence[Matrix], outside: Sequence[Matrix], adapter: AdapterSection) -> list[str]:
@@ -87,7 +171,7 @@ def check_targets(inside: Sequence[Matrix], outside: Sequence[Matrix], adapter: 
 
     Args:
         inside: matrices of all decoder layers.
-        outside: other matrices but embeddings and head.
+        outside: other matrices, embedding and head among them.
         adapter: the recipe's adapter section.
 
     Returns:

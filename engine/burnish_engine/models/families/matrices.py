@@ -21,6 +21,8 @@ ROUTER = "router"
 """Kind of the matrices that choose experts or tokens. They stay as they are unless a recipe names them."""
 TAKEN_FOR_EXPERTS = frozenset({"gate_proj", "up_proj", "down_proj"})
 """Linear layers that PEFT takes for experts' maps in the mixtures that it knows, see `saved_adapters.peft_form`."""
+EMBEDDING, HEAD = "embedding", "head"
+"""Kinds of the two tables of a vocabulary. They get an adapter only where a recipe names them."""
 MIXER_KINDS = frozenset({"state space", "linear attention", "convolution"})
 """Kinds of matrices that mix tokens otherwise than by attention."""
 _ROUTERS = {"gpt_oss": "mlp.router", "lfm2_moe": "feed_forward.gate"}  # mlp.gate elsewhere
@@ -50,6 +52,19 @@ def layer_matrices(spec: DecoderSpec, layer: LayerSpec) -> tuple[Matrix, ...]:
         experts=spec.num_experts if layer.is_mixture else 0,
         conv_width=spec.conv_width,
         gates=spec.num_heads if spec.attention_gate else 0,
+    )
+
+
+def tables(spec: DecoderSpec) -> tuple[Matrix, ...]:
+    """Return embedding and head as an adapter sees them: those counted on the built model, else the usual names.
+
+    The embedding maps a token of the vocabulary to a vector: its columns are tokens, and its rows the vector's numbers.
+    """
+    if spec.tables:
+        return spec.tables
+    return (
+        _matrix("model.embed_tokens", EMBEDDING, spec.hidden_size, spec.vocab_size),
+        _matrix("lm_head", HEAD, spec.vocab_size, spec.hidden_size),
     )
 
 

@@ -13,10 +13,11 @@ from burnish_engine.contract.files import read_plain
 from burnish_engine.models.checkpoint.import_lock import IMPORT_LOCK
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, LoadedDecoder, connect_magnitudes, load_decoder
-from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, LoraAdapter, read_plan, why_not_saved
+from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, LoraAdapter, read_plan
 from burnish_engine.models.device.precision import DTYPES
 from burnish_engine.models.families import family, stores_nf4, why_not_fast
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
+from burnish_engine.models.saved_adapters.adapter_files import read_files
 from burnish_kernels.adamw.op import FlatLayout, write_compute_copies
 from burnish_kernels.attention.op import capability
 from burnish_kernels.registry import CAPABILITIES
@@ -50,7 +51,7 @@ def load_for_generation(
     plan = NO_ADAPTER
     if adapter is not None:
         try:
-            reason = why_not_saved(adapter)
+            reason = read_files(adapter).obstacle
             if reason:
                 return None, f"The adapter {reason}, so transformers runs it."
             plan = read_plan(adapter, known.modules(spec), known.all_expert_stacks(spec))

@@ -18,14 +18,20 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
 from burnish_engine.contract.run.card import HashedFile, RunCard
 from burnish_engine.contract.units import file_size
-from burnish_engine.models.checkpoint.safetensors_header import stored_tensors
 from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.checkpoint.tokenizer_file import read_tokenizer_file
+from burnish_engine.models.families.adapter_targets import StartedSection
 from burnish_engine.models.families.experts import EXPERT_MATRICES, parameter_name
+from burnish_engine.models.saved_adapters.adapter_files import (
+    AdapterFiles,
+    beyond_layers,
+    reached_modules,
+    read_files,
+    refuse_other_vocabulary,
+)
 from burnish_engine.models.saved_adapters.saved_adapter import (
     ADAPTER_FILES,
     CONFIG_FILE,
-    WEIGHTS_FILE,
-    read_config,
     refuse_other_ranks,
     setting_of,
 )
@@ -38,16 +44,21 @@ class StartAdapter:
     """An adapter to go on from.
 
     Attributes:
-        folder: folder with PEFT's two files.
-        section: method, rank, alpha, dropout and targets, as a recipe names them.
+        files: what PEFT's two files hold.
+        section: method, rank, alpha, dropout and targets, as a recipe names them, and what is trained.
         base: name of the model that it was trained on, as far as known; else empty.
         base_weights: weight files of that model with size and hash, of a run's adapter; else empty.
     """
 
-    folder: Path
-    section: AdapterSection
+    files: AdapterFiles
+    section: StartedSection
     base: str = ""
     base_weights: tuple[HashedFile, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """Folder with PEFT's two files."""
+        return self.files.folder
 
 
 def open_start(section: AdapterSection) -> StartAdapter | None:
@@ -68,14 +79,16 @@ def open_start(section: AdapterSection) -> StartAdapter | None:
             f"{'is' if len(missing) == 1 else 'are'} missing, there and in its folder adapter).",
             "Give the folder of a run that has ended, or of an adapter in PEFT's format.",
         )
-    config = _config(folder)
-    shapes = {name: stored.shape for name, stored in stored_tensors(folder / WEIGHTS_FILE).items()}
-    refuse_other_ranks(folder, config, shapes)
+    files = read_files(folder)
+    kind = str(files.config.get("peft_type", "LORA")).upper()
+    if kind != "LORA":
+        raise SetupError(f"The adapter in {folder} is of the type {kind}, not LoRA.", "Start from a LoRA adapter.")
+    refuse_other_ranks(folder, files.config, files.shapes)
     run = RunPaths(folder.parent)
     card = _card(run) if folder == run.adapter else None
     weights = tuple(file for file in card.base.files if file.is_weights) if card else ()
-    base = card.base.name if card else str(config.get("base_model_name_or_path") or "")
-    return StartAdapter(folder, _section(folder, config, section), base, weights)
+    base = card.base.name if card else str(files.config.get("base_model_name_or_path") or "")
+    return StartAdapter(files, _section(files, section), base, weights)
 
 
 def as_started(recipe: Recipe) -> Recipe:
@@ -93,14 +106,39 @@ def refuse_other_base(start: StartAdapter, source: ModelSource) -> None:
     """Refuse an adapter whose run trained on other weights than the recipe's model, judged by their names and sizes.
 
     Raises:
-        SetupError: The weights are others.
+        SetupError: The weights are others, or the adapter was trained with another vocabulary.
     """
+    refuse_other_vocabulary(start.files, source.rows, source.name)
+    refuse_other_tokenizer(start.folder, source)
     if not start.base_weights:
         return
     found = {file.name: file.stat().st_size for file in sorted(source.folder.glob("*.safetensors"))}
     wanted = {file.name: file.bytes for file in start.base_weights}
     if found != wanted:
         raise other_base(start, source, f"{_listed(wanted)}; here are {_listed(found)}")
+
+
+def refuse_other_tokenizer(folder: Path, source: ModelSource) -> None:
+    """Refuse an adapter beside which lies a tokenizer with tokens that the model's does not have.
+
+    Raises:
+        SetupError: There are such tokens, or a tokenizer is damaged.
+    """
+    beside, own = read_tokenizer_file(folder), read_tokenizer_file(source.folder)
+    if beside is None or own is None:
+        return
+    known = {token.id: token.text for token in (*own.added, *([own.last] if own.last else []))}
+    new = [
+        token
+        for token in beside.added
+        if token.id > max(known, default=-1) or known.get(token.id, token.text) != token.text
+    ]
+    if new:
+        raise SetupError(
+            f"The adapter in {folder} was trained with another tokenizer, which lies beside it: {len(new)} of its "
+            f"tokens are not {source.name}'s, first {new[0].text!r} ({new[0].id}).",
+            "Copy the model's folder, put the adapter's tokenizer files into the copy, and set model.path to it.",
+        )
 
 
 def other_base(start: StartAdapter, source: ModelSource, evidence: str) -> SetupError:
@@ -114,14 +152,6 @@ def other_base(start: StartAdapter, source: ModelSource, evidence: str) -> Setup
 
 def _listed(sizes: dict[str, int]) -> str:
     return ", ".join(f"{name} ({file_size(size)}, {size:,} bytes)" for name, size in sizes.items()) or "no files"
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    config = read_config(folder)
-    kind = str(config.get("peft_type", "LORA")).upper()
-    if kind != "LORA":
-        raise SetupError(f"The adapter in {folder} is of the type {kind}, not LoRA.", "Start from a LoRA adapter.")
-    return config
 
 
 def _card(paths: RunPaths) -> RunCard | None:
@@ -156,10 +186,11 @@ def _targets(config: dict[str, Any], experts: list[str]) -> list[str]:
     return sorted(names) or [AUTO]
 
 
-def _section(folder: Path, config: dict[str, Any], asked: AdapterSection) -> AdapterSection:
+def _section(files: AdapterFiles, asked: AdapterSection) -> StartedSection:
+    folder, config = files.folder, files.config
     experts = _experts(config)
     try:
-        return AdapterSection(
+        return StartedSection(
             method="dora" if config.get("use_dora") else "rslora" if config.get("use_rslora") else "lora",
             rank=config.get("r", 8),
             alpha=config.get("lora_alpha", 8),
@@ -167,6 +198,12 @@ def _section(folder: Path, config: dict[str, Any], asked: AdapterSection) -> Ada
             targets=_targets(config, experts),
             expert_rank=_expert_rank(folder, config, experts),
             start=asked.start,
+            folder=str(folder),
+            shapes=tuple(files.trained.values()),
+            modules=reached_modules(files.trained),
+            beyond=beyond_layers(files.trained),
+            whole_matrix=files.whole_matrix,
+            obstacle=files.obstacle,
         )
     except ValidationError as error:
         problem = error.errors()[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -16,7 +16,8 @@ from burnish_engine.contract.facts.coverage import Coverage, Matrix, count_cover
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.checkpoint.meta_model import made_names, meta_model
 from burnish_engine.models.checkpoint.spec import rough_spec
-from burnish_engine.models.families.matrices import ROUTER, is_in_4_bits
+from burnish_engine.models.families.matrices import EMBEDDING, HEAD, ROUTER, is_in_4_bits
+from burnish_engine.models.saved_adapters.adapter_files import beyond_layers, trained_shapes
 from burnish_engine.models.transformers_path.mixer_memory import kept_by_mixers
 from burnish_engine.models.transformers_path.nf4_linear import Nf4Linear, stored_weight
 from burnish_engine.models.transformers_path.peft_import import import_peft
@@ -92,6 +93,18 @@ def placed_matrices(model: Any) -> list[PlacedMatrix]:
     return found
 
 
+def placed_tables(model: Any) -> list[PlacedMatrix]:
+    """List embedding and head of a model where an adapter fits them, before PEFT wraps it; see `matrices.tables`."""
+    found = []
+    for kind, module in ((EMBEDDING, model.get_input_embeddings()), (HEAD, model.get_output_embeddings())):
+        path = next((name for name, one in model.named_modules() if one is module), "")
+        if path and isinstance(module, torch.nn.Embedding if kind == EMBEDDING else torch.nn.Linear):
+            rows, columns = module.weight.shape if kind == HEAD else reversed(module.weight.shape)
+            matrix = Matrix(name=path, kind=kind, rows=rows, columns=columns)
+            found.append(PlacedMatrix(f"{path}.weight", None, matrix, module.weight))
+    return found
+
+
 def quantize_base(model: Any, device: torch.device) -> Any:
     """Keep the linear layers of a frozen model's decoder layers in NF4 and bring all of it to a device.
 
@@ -130,7 +143,7 @@ def _weights_of(model: Any, modules: dict[str, Any]) -> Iterator[tuple[str, torc
             yield f"{place}.weight", torch.empty(owner.out_features, owner.in_features, device="meta")
 
 
-def inside_and_outside(matrices: list[PlacedMatrix]) -> tuple[list[Matrix], list[Matrix]]:
+def inside_and_outside(matrices: Sequence[PlacedMatrix]) -> tuple[list[Matrix], list[Matrix]]:
     """Return the matrices of the decoder layers, and the others."""
     return (
         [one.matrix for one in matrices if one.layer is not None],
@@ -145,8 +158,9 @@ def measured_coverage(matrices: list[PlacedMatrix], model: Any) -> Coverage:
         matrices: matrices of the model, taken before PEFT wrapped it.
         model: the PEFT model, or the whole model that is trained.
     """
-    import_peft()
+    peft = import_peft()
     from peft.tuners.lora.layer import LoraLayer, ParamWrapper
+    from peft.utils.other import ModulesToSaveWrapper
 
     reached = {id(value) for value in model.parameters() if value.requires_grad}
     for module in model.modules():
@@ -154,8 +168,15 @@ def measured_coverage(matrices: list[PlacedMatrix], model: Any) -> Coverage:
             reached.add(id(module.get_param()))
         elif isinstance(module, LoraLayer):
             reached.add(id(stored_weight(module.get_base_layer())))
+        elif isinstance(module, ModulesToSaveWrapper):
+            reached |= {id(value) for value in module.original_module.parameters()}
     inside = [one for one in matrices if one.layer is not None]
-    return count_coverage((one.matrix, id(one.value) in reached) for one in inside)
+    trained: dict[str, tuple[int, ...]] = {}
+    if isinstance(model, peft.PeftModel):
+        named = peft.get_peft_model_state_dict(model, save_embedding_layers=False)
+        shapes = {name: tuple(value.shape) for name, value in named.items()}
+        trained = trained_shapes(shapes, tied=model.peft_config["default"].ensure_weight_tying)
+    return count_coverage(((one.matrix, id(one.value) in reached) for one in inside), beyond_layers(trained))
 
 
 def measured_spec(config: dict[str, Any]) -> DecoderSpec | None:
@@ -221,6 +242,7 @@ def _built_spec(model: Any, read: dict[str, Any]) -> DecoderSpec | None:
             "qk_norm": any(path.endswith("q_norm.weight") for path, _ in model.named_parameters()),
             "weights": sum(value.numel() for value in model.parameters()),
             "outside": tuple(one.matrix for one in matrices if one.layer is None),
+            "tables": tuple(one.matrix for one in placed_tables(model)),
         }
     )
 

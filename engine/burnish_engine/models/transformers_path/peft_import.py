@@ -16,7 +16,7 @@ def import_peft() -> ModuleType:
     PEFT imports bitsandbytes wherever it is installed, to wrap layers that bitsandbytes has quantized. Burnish has no
     such layers: its NF4 weights are its own. bitsandbytes in turn imports torch's compiler.
 
-    PEFT's warnings are for programmers, so they are not printed: what concerns a person is checked where PEFT is used.
+    PEFT's warnings are for programmers; plans and refusals say what a person should know of an adapter.
     """
     warnings.filterwarnings("ignore", module=r"peft\.")
     if "peft" in sys.modules or _UNUSED in sys.modules:

@@ -7,7 +7,7 @@ base weights are fp32 or bf16; adapter weights are always fp32, so that small up
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,11 @@ from burnish_engine.models.checkpoint.tokenizer import first_line, quiet_transfo
 from burnish_engine.models.device.device import is_out_of_memory
 from burnish_engine.models.families.adapter_targets import expert_rank, has_name, is_target
 from burnish_engine.models.families.matrices import TAKEN_FOR_EXPERTS
+from burnish_engine.models.saved_adapters.adapter_files import AdapterFiles, part_of, reached_modules, read_files
 from burnish_engine.models.saved_adapters.name_patterns import plain_names
 from burnish_engine.models.saved_adapters.peft_form import as_peft_reads
 from burnish_engine.models.saved_adapters.saved_adapter import (
     CONFIG_FILE,
-    PREFIX,
     WEIGHTS_FILE,
     read_config,
     refuse_missing,
@@ -36,7 +36,8 @@ from burnish_engine.models.saved_adapters.saved_adapter import (
     refuse_other_ranks,
     refuse_strange,
 )
-from burnish_engine.models.transformers_path.model_shape import PlacedMatrix, placed_matrices
+from burnish_engine.models.transformers_path.fp32_modules import compute_in_fp32
+from burnish_engine.models.transformers_path.model_shape import PlacedMatrix, placed_matrices, placed_tables
 from burnish_engine.models.transformers_path.peft_import import import_peft
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -111,7 +112,7 @@ def _unpacked(source: ModelSource) -> dict[str, Any]:
 def attach_adapter(model: Any, adapter: AdapterSection, seed: int) -> Any:
     """Add a new adapter for targets that `check_targets` accepts to the base model: A random, B zero, in fp32."""
     peft = import_peft()
-    placed = placed_matrices(model)
+    placed = [*placed_matrices(model), *placed_tables(model)]
     chosen = [one for one in placed if is_target(one.matrix, adapter.targets, inside=one.layer is not None)]
     modules, parameters = _peft_targets(model, chosen, adapter.targets)
     of_experts = expert_rank(adapter, int(getattr(model.config, "num_experts_per_tok", None) or 0))
@@ -150,16 +151,10 @@ def _peft_targets(
 def _has_names_of(model: Any, folder: Path) -> bool:
     """Return whether a saved adapter names modules as this model does, not as transformers 4 named them."""
     modules = {name for name, _ in model.named_modules()}
-    return {_module_of(name) for name in _stored_names(folder)} <= modules
-
-
-def _module_of(name: str) -> str:
-    return name.removeprefix(PREFIX).partition(".lora_")[0].replace(".base_layer", "")
-
-
-def _stored_names(folder: Path) -> set[str]:
     with safe_open(folder / WEIGHTS_FILE, framework="pt") as file:
-        return set(file.keys())
+        parts = [part_of(name) for name in file.keys()]  # noqa: SIM118
+    paths = {part.module.rpartition(".")[0] if part.kind == "whole" else part.module for part in parts}
+    return {path.replace(".base_layer", "") for path in paths} <= modules
 
 
 @contextmanager
@@ -197,18 +192,19 @@ def load_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
             its values are infinite or no numbers.
     """
     peft = import_peft()
-    if not (folder / WEIGHTS_FILE).is_file():
-        raise SetupError(f"{folder} holds no adapter ({WEIGHTS_FILE}).", "Check the run or folder given.")
+    files = read_files(folder)
+    refuse_other_ranks(folder, files.config, files.shapes)
     try:
         stored = load_file(folder / WEIGHTS_FILE)
-        said = read_config(folder)
-        refuse_other_ranks(folder, said, {name: tuple(tensor.shape) for name, tensor in stored.items()})
+        copies = _base_copies(model, folder, stored)
         same_names = _has_names_of(model, folder)
-        config = _peft_config(model, folder, said, stored, by_modules=same_names)
+        config = _peft_config(model, files, by_modules=same_names)
         with _names_as_they_are() if same_names else nullcontext():
-            tuned = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=trainable, config=config)
+            with _unchanged_tables(model) if copies else nullcontext():
+                tuned = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=trainable, config=config)
             wanted = set(peft.get_peft_model_state_dict(tuned, save_embedding_layers=False)) if same_names else set()
-            # Once more, because from_pretrained does not tell which tensors it had no place for.
+            _adapter_in_fp32(tuned)
+            # Once more: from_pretrained does not tell which tensors it had no place for, and rounded whole modules.
             by_prompt = tuned.peft_config["default"].is_prompt_learning
             strange = [] if by_prompt else peft.set_peft_model_state_dict(tuned, stored).unexpected_keys
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError, OSError, SafetensorError) as error:
@@ -218,22 +214,50 @@ def load_adapter(model: Any, folder: Path, *, trainable: bool = False) -> Any:
     plain_names = (name.replace(".default", "") for name in strange)  # PEFT adds .weight to a magnitude's
     refuse_strange(folder, {name if name in stored else name.removesuffix(".weight") for name in plain_names})
     refuse_missing(folder, wanted - stored.keys())  # PEFT only warns, and leaves them as they are when new
-    broken = [name for name, value in stored.items() if value.is_floating_point() and not value.isfinite().all()]
+    broken = [name for name, value in stored.items() if not value.isfinite().all()]
     refuse_not_finite(folder, broken)
-    return _adapter_in_fp32(tuned)
+    return tuned
 
 
-def _peft_config(
-    model: Any, folder: Path, said: Mapping[str, Any], stored: Collection[str], *, by_modules: bool
-) -> Any | None:
+def _base_copies(model: Any, folder: Path, stored: dict[str, torch.Tensor]) -> list[str]:
+    """Take the copies of embedding and head that PEFT saves beside adapters on them out; they must be the model's."""
+    weights = dict(model.named_parameters(remove_duplicate=False))
+    copies = [name for name in stored if part_of(name).kind == "frozen"]
+    for name in copies:
+        part, copy = part_of(name), stored.pop(name)
+        own = weights.get(f"{part.module}.weight")
+        coarse = copy.dtype if own is None or copy.dtype.itemsize < own.dtype.itemsize else own.dtype
+        if own is None or own.shape != copy.shape or not torch.equal(own.to(coarse).cpu(), copy.to(coarse)):
+            raise SetupError(
+                f"The adapter in {folder} was trained on another {part.module} than this model's, of which it holds a "
+                f"copy ({name}).",
+                "Use it with its own base.",
+            )
+    return copies
+
+
+@contextmanager
+def _unchanged_tables(model: Any) -> Iterator[None]:
+    """Put embedding and head back after the block, in which PEFT writes the adapter's own copies over them."""
+    tables = [one for one in (model.get_input_embeddings(), model.get_output_embeddings()) if one is not None]
+    before = [table.weight.detach().clone() for table in tables]
+    yield
+    with torch.no_grad():
+        for table, weight in zip(tables, before, strict=True):
+            table.weight.copy_(weight)
+
+
+def _peft_config(model: Any, files: AdapterFiles, *, by_modules: bool) -> Any | None:
     """Return PEFT's config with names in place of regular expressions; None where it is as the file has it."""
-    paths = {_module_of(name) for name in stored}
+    paths = {part_of(name).module.replace(".base_layer", "") for name in files.tensors}
     paths |= {name for name, _ in model.named_modules()} | {name for name, _ in model.named_parameters()}
-    own = plain_names(folder, said, paths)
+    own = plain_names(files.folder, files.config, paths)
     if not own and not by_modules:
         return None
     peft = import_peft()
-    config = _config_by_modules(peft, folder) if by_modules else peft.PeftConfig.from_pretrained(str(folder))
+    config = (
+        _config_by_modules(peft, files.folder) if by_modules else peft.PeftConfig.from_pretrained(str(files.folder))
+    )
     for key, value in own.items():
         setattr(config, key, value)
     return config
@@ -243,19 +267,22 @@ def read_adapter(model: Any, folder: Path) -> None:
     """Read the weights of a saved adapter of the same form into a model that has one."""
     peft = import_peft()
     with _names_as_they_are() if _has_names_of(model.get_base_model(), folder) else nullcontext():
-        peft.set_peft_model_state_dict(model, load_file(folder / WEIGHTS_FILE))
+        stored = load_file(folder / WEIGHTS_FILE)
+        trained = {name: value for name, value in stored.items() if part_of(name).kind != "frozen"}
+        peft.set_peft_model_state_dict(model, trained)
 
 
 def save_adapter(model: Any, folder: Path) -> None:
     """Write PEFT's two files, so that plain PEFT has a place for each tensor (`saved_adapters.peft_form`)."""
     model.create_or_update_model_card = lambda _folder: None  # an empty form, slower than the weights
-    model.save_pretrained(str(folder), safe_serialization=True)
+    # Embedding and head that have an adapter stay as they are: no copies of them, as PEFT would write.
+    model.save_pretrained(str(folder), safe_serialization=True, save_embedding_layers=False)
     base, path = model.get_base_model(), folder / CONFIG_FILE
     if path.is_file() and _converts(base):
         from peft.tuners.lora.layer import ParamWrapper
 
         modules = dict(base.named_modules())
-        paths = {name.removeprefix(PREFIX).partition(".lora_")[0] for name in _stored_names(folder)}
+        paths = reached_modules(read_files(folder).tensors)
         linear = [name for name in paths if name in modules and not isinstance(modules[name], ParamWrapper)]
         config = as_peft_reads(folder, json.loads(path.read_text(encoding="utf-8")), linear)
         path.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
@@ -287,4 +314,5 @@ def trainable_parameters(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
 def _adapter_in_fp32(model: Any) -> Any:
     for _, value in trainable_parameters(model):
         value.data = value.data.float()
+    compute_in_fp32(model)
     return model

@@ -18,7 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from burnish_engine.contract.errors import BurnishError, ExitCode, NoSpaceError, UsageError
-from burnish_engine.contract.paths import fetched_model_dir, is_model_name
+from burnish_engine.contract.model_places import model_dir
+from burnish_engine.contract.paths import is_model_name
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.remote.there.job_folder import BundleManifest, JobEnd, JobFolder, JobRecord, result_files
 from burnish_engine.remote.there.keep import KeptCopy
@@ -83,7 +84,7 @@ class JobAttempt:
     def _prepare(self) -> int:
         """Get the model where the recipe names one that is not here; return the exit code."""
         name = load_recipe(self._folder.recipe).model.path
-        if not is_model_name(name) or fetched_model_dir(name).is_dir():
+        if not is_model_name(name) or model_dir(name).is_dir():
             return 0
         return self._run_command(["models", "fetch", name])
 

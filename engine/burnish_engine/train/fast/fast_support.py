@@ -10,7 +10,7 @@ from burnish_engine.contract.recipe.recipe import Recipe, why_plain
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.lora_adapter import AdapterPlan
 from burnish_engine.models.families import why_not_fast
-from burnish_engine.models.families.adapter_targets import why_plain_experts
+from burnish_engine.models.families.adapter_targets import why_plain_adapter, why_plain_experts
 from burnish_engine.models.families.matrices import layer_matrices
 from burnish_engine.models.generation.load_fast import device_problem
 
@@ -30,4 +30,5 @@ def why_not(source: ModelSource, recipe: Recipe, device: torch.device) -> str:
     reason = why_not_fast(source.config, source.spec, nf4=True)
     if reason:
         return f"The model {reason}, which the fast engine does not do"
-    return why_plain(recipe) or why_plain_experts(source.spec, recipe) or device_problem(device)
+    beyond = why_plain_experts(source.spec, recipe) or why_plain_adapter(recipe.adapter)
+    return why_plain(recipe) or beyond or device_problem(device)

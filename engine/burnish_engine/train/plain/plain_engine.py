@@ -32,6 +32,7 @@ from burnish_engine.models.transformers_path.model_shape import (
     inside_and_outside,
     measured_coverage,
     placed_matrices,
+    placed_tables,
     quantize_base,
 )
 from burnish_engine.train.base.engine import (
@@ -92,7 +93,7 @@ class PlainEngine(Engine):
             base = plain.load_base(spec.source, spec.precision, torch.device("cpu") if in_4_bits else device)
             base = quantize_base(base, device) if in_4_bits else base
         placed = placed_matrices(base)
-        self._note_idle_settings(placed, recipe, fresh=adapter is None)
+        self._note_idle_settings([*placed, *placed_tables(base)], recipe, fresh=adapter is None)
         rows = [row.input_ids for row in choose_rows(spec.stream.documents)]
         self._layout, note = choose_layout(
             base, len(base.get_input_embeddings().weight), device, recipe.train.pack, spec.layout, rows,

@@ -13,7 +13,7 @@ from burnish_engine.export.job import export_gguf
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS
 from burnish_engine.export.verify.reference import compute_reference, render_probes
 from burnish_engine.export.weights import merge
-from burnish_engine.export.weights.adapter import LowRankUpdate
+from burnish_engine.export.weights.adapter_weights import LowRankUpdate
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 

@@ -122,8 +122,12 @@ def test_no_space_before_and_while_writing(wide, wide_adapter, tmp_path, monkeyp
         with pytest.raises(NoSpaceError, match="The adapter needs"):
             export_adapter(wide_adapter, tmp_path / "copy")
 
-    def full(*_given, **_options):
-        raise OSError(errno.ENOSPC, "full")
+    opened = Path.open
+
+    def full(path, mode="r", **options):
+        if "w" in mode:
+            raise OSError(errno.ENOSPC, "full")
+        return opened(path, mode, **options)
 
     monkeypatch.setattr(Path, "open", full)
     with pytest.raises(NoSpaceError, match="disk is full"):

@@ -11,8 +11,9 @@ from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.spec import KNOWN_FAMILIES
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
-from burnish_engine.models.decoder.lora_adapter import CONFIG_FILE, WEIGHTS_FILE, plan_adapter, read_plan, why_not_fast
+from burnish_engine.models.decoder.lora_adapter import CONFIG_FILE, WEIGHTS_FILE, plan_adapter, read_plan
 from burnish_engine.models.families import family
+from burnish_engine.models.saved_adapters.adapter_files import why_not_plain_lora
 from burnish_engine.models.transformers_path import plain
 from burnish_engine.train.fast.fast_model import make_trainable
 
@@ -237,7 +238,7 @@ def test_files_that_are_missing_or_cut(bases, damaged):
     modules = modules_of(bases("llama"))
     folder = damaged()
     (folder / WEIGHTS_FILE).write_bytes((folder / WEIGHTS_FILE).read_bytes()[:-100])
-    with pytest.raises(SetupError, match="cannot be read"):
+    with pytest.raises(SetupError, match="is damaged"):
         read_plan(folder, modules)
     (folder / WEIGHTS_FILE).unlink()
     with pytest.raises(SetupError, match="holds no adapter"):
@@ -262,4 +263,6 @@ def test_keys_that_are_absent_mean_what_they_mean_to_peft(bases, damaged, missin
 
 @pytest.mark.parametrize("init", [True, False, "gaussian", "orthogonal", "eva"])
 def test_starts_that_leave_the_base_alone_are_plain_lora(init):
-    assert why_not_fast({"peft_type": "LORA", "init_lora_weights": init, "bias": None, "modules_to_save": []}) == ""
+    assert (
+        why_not_plain_lora({"peft_type": "LORA", "init_lora_weights": init, "bias": None, "modules_to_save": []}) == ""
+    )

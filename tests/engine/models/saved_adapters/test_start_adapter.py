@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
-from burnish_engine.models.decoder.lora_adapter import why_not_saved
+from burnish_engine.models.saved_adapters.adapter_files import read_files
 from burnish_engine.models.saved_adapters.start_adapter import open_start
 
 STACK = "model.layers.0.mlp.experts.down_proj"
@@ -42,11 +42,11 @@ def test_its_experts_have_the_rank_of_the_pattern_that_peft_finds(tmp_path, patt
 def test_the_fast_engine_leaves_adapters_on_routers_to_the_plain_one(tmp_path):
     """PEFT's "all-linear" reaches the routers of a mixture, which are parameters, as `target_parameters`."""
     _save(tmp_path, target_modules=["q_proj"], target_parameters=[STACK, "gate.weight"])
-    assert "gate.weight" in why_not_saved(tmp_path)
+    assert "gate.weight" in read_files(tmp_path).obstacle
     _save(tmp_path, target_modules=["q_proj"], target_parameters=[STACK])
-    assert why_not_saved(tmp_path) == ""
+    assert read_files(tmp_path).obstacle == ""
 
 
 def _save(folder, **config):
     (folder / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 8, "peft_type": "LORA", **config}))
-    save_file({"base_model.model.x.lora_A.weight": torch.zeros(4, 8)}, folder / "adapter_model.safetensors")
+    save_file({"base_model.model.layers.0.x.lora_A.weight": torch.zeros(4, 8)}, folder / "adapter_model.safetensors")

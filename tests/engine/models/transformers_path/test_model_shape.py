@@ -20,6 +20,7 @@ from burnish_engine.models.transformers_path.model_shape import (
     measured_coverage,
     measured_spec,
     placed_matrices,
+    placed_tables,
 )
 from burnish_engine.models.transformers_path.plain import attach_adapter, load_adapter, trainable_parameters
 
@@ -73,7 +74,7 @@ def check_family(name, sections, folder):
     for section in sections:
         placed = placed_matrices(model := on_meta(config))
         try:
-            check_targets(*inside_and_outside(placed), section)
+            check_targets(*inside_and_outside([*placed, *placed_tables(model)]), section)
         except UsageError as error:
             with pytest.raises(UsageError) as told:
                 check_spec_targets(spec, section)

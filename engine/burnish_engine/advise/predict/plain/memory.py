@@ -11,7 +11,15 @@ import math
 import sys
 
 from burnish_engine.advise.facts.engine_choice import device_problem
-from burnish_engine.advise.facts.shape import BYTES_OF, MIB, NF4_BYTES, adapted, parameters, parameters_in_4_bits
+from burnish_engine.advise.facts.shape import (
+    BYTES_OF,
+    MIB,
+    NF4_BYTES,
+    adapted,
+    embedding_parameters,
+    parameters,
+    parameters_in_4_bits,
+)
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.plain.whole_model_memory import (
@@ -26,6 +34,7 @@ from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.models.families.adapter_targets import StartedSection
 from burnish_engine.models.families.matrices import MIXER_KINDS, ROUTER, feed_forward_width, layer_matrices
 
 _GROWING_SEGMENTS_SHARE = 0.19  # share of the head's peak: H100, torch 2.11, eight runs, torch's peak and NVML's
@@ -117,6 +126,8 @@ def plain_memory(
         MemoryPart(name="optimizer", bytes=state.device + state.largest, note=optimizer_note(recipe, state)),
         MemoryPart(name="activations", bytes=kept + mask, note=_activations_note(recipe, largest)),
     ]
+    if rows := _token_rows(recipe, spec, width):
+        parts.append(MemoryPart(name="tables with trained rows", bytes=rows, note="a copy and its gradient"))
     # The backward passes of the head and of a layer never run at the same time.
     if head >= layer_peak:
         parts.append(MemoryPart(name="head and loss", bytes=head, note=f"{largest.supervised_tokens:,} learned tokens"))
@@ -138,6 +149,16 @@ def _base_weights(recipe: Recipe, spec: DecoderSpec, precision: str) -> list[Mem
         note = f"{sum(in_4_bits):,} weights in 4 bits, one matrix at a time in {precision}"
         parts.append(MemoryPart(name="4-bit weights", bytes=packed + max(in_4_bits) * width, note=note))
     return parts
+
+
+def _token_rows(recipe: Recipe, spec: DecoderSpec, width: int) -> int:
+    """Bytes of the tables into which PEFT writes trained rows in every pass, and of their gradients (`index_copy`)."""
+    adapter = recipe.adapter
+    if not isinstance(adapter, StartedSection):
+        return 0
+    tables = sum(one.how == "rows" for one in adapter.beyond)
+    tables += bool(tables == 1 and spec.tied_embeddings)  # the head takes the embedding's rows
+    return 2 * tables * embedding_parameters(spec) * width
 
 
 def uses_own_attention(recipe: Recipe, spec: DecoderSpec, gpu: GpuFacts | None) -> bool:

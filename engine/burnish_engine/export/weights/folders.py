@@ -177,7 +177,7 @@ def must_be_free(out: Path) -> None:
     """Refuse a folder that holds something already.
 
     Raises:
-        UsageError: It is a file, or not empty.
+        UsageError: The folder is a file, or not empty.
     """
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
         raise UsageError(f"{out} exists already and is not empty.", "Choose another folder, or delete this one first.")

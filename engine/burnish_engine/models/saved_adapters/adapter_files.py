@@ -29,6 +29,7 @@ _PART = re.compile(
     r"base_layer\.(?P<frozen>weight))$"
 )
 _OTHER_KINDS = {
+    "fan_in_fan_out": "adapts transposed weights (fan_in_fan_out)",
     "use_qalora": "is a QA-LoRA adapter",
     "use_bdlora": "is a block-diagonal adapter",
     "alora_invocation_tokens": "is only active after some tokens (aLoRA)",

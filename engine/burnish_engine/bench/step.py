@@ -48,6 +48,7 @@ from burnish_kernels.attention.op import tile_rows
 
 GIB = 2**30
 _PROFILED = 3  # number of steps
+_ATTENTION_KERNELS = {"forward_kernel", "dq_kernel", "dkdv_kernel"}  # whole names: others end in the same words
 
 
 class StepBench:
@@ -348,7 +349,7 @@ def kind_of(kernel: str) -> str:
     lowered = kernel.lower()
     if "memcpy" in lowered or "memset" in lowered:
         return "copy"
-    if any(word in lowered for word in ("attention", "dkdv", "_dq", "_delta")):
+    if lowered in _ATTENTION_KERNELS or any(word in lowered for word in ("attention", "dkdv", "_dq", "_delta")):
         return "attention"
     if any(word in lowered for word in ("gemm", "nvjet", "cutlass", "xmma", "splitk", "cublas")):
         return "gemm"

@@ -9,8 +9,9 @@ bench step` does, all in this process), then profiled, as long as `--limit-s` la
 - a table of steps: predicted and measured milliseconds, their ratio (below 1: predicted too fast), INT8's gain to the
   same step in 16 bits, and the gain that `train.products = "auto"` would go by;
 - of each profiled step the milliseconds by kind, predicted and measured, and its longest kernels. `gemm` goes by
-  `_GEMM_SHARE`, `attention` by `_ATTENTION_SHARE` and `_BACKWARD`, `8-bit` by `_INT8_SHARE`, `bytes` by `_MEMORY_SHARE`
-  and the counts of numbers moved, `starts` by `_LAYER_S` (all in `advise/predict/fast_speed.py`);
+  `_GEMM_SHARE`, `attention` by `_ATTENTION_SHARE` and `_BACKWARD` (`fast_shape.py`), `8-bit` by `_INT8_SHARE`, `bytes`
+  by `_MEMORY_SHARE`, `_MULTIPROCESSOR_BYTES_S` and the counts of numbers moved, `starts` by `_LAYER_S` (where not said,
+  in `advise/predict/fast_speed.py`);
 - for each of these kinds the median ratio, and the new value of the constant that it asks for.
 """
 
@@ -20,7 +21,7 @@ import argparse
 import gc
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -35,6 +36,7 @@ from burnish_engine.bench.shapes import shape
 from burnish_engine.bench.step import StepBench
 from burnish_engine.bench.step_options import StepOptions, parse_keep
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
+from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.train.fast.products_choice import ProductTiming, stack_counts
 from burnish_kernels.bench import measure_peaks
 from burnish_kernels.timer import CudaTimer
@@ -85,7 +87,7 @@ STEPS = [
 ]
 CONSTANTS = {"gemm": "_GEMM_SHARE", "attention": "_ATTENTION_SHARE", "8-bit": "_INT8_SHARE", "bytes": "_MEMORY_SHARE"}
 _COMPILING = 6  # processes
-_WARM_UP, _KERNELS_SHOWN = 3, 12
+_WARM_UP, _PROFILED, _KERNELS_SHOWN = 3, 3, 12  # steps, steps that `StepBench.profile` traces, kernels
 _LEAST_MS = 0.05  # below it a ratio says nothing
 _EIGHT_BIT_PRODUCTS = ("eight_bit_linear", "mxfp8_linear")
 
@@ -120,13 +122,24 @@ def free() -> None:
         torch.cuda.empty_cache()
 
 
+def expected_ms(bench: StepBench, batches: Iterable[MicroBatch]) -> list[dict[str, float]]:
+    """Predict each of a bench's steps from the lengths of its documents."""
+    found = []
+    for batch in batches:
+        lengths = np.diff(batch.boundaries).astype(float)
+        span, tokens = float((lengths**2).sum() / lengths.sum()), round(lengths.sum())
+        found.append(predicted_ms(bench, span, int(lengths.max()), tokens))
+    return found
+
+
 def timed(step: Step, device: str, count: int) -> dict[str, Any]:
     """Time a step, beside its prediction."""
     bench = built(step, device, count)
-    batches = islice(packs(step.tokens), _WARM_UP, _WARM_UP + count)
+    batches = list(islice(packs(step.tokens), _WARM_UP, _WARM_UP + count))
     lengths = np.concatenate([np.diff(batch.boundaries) for batch in batches]).astype(float)
     span, tokens = float((lengths**2).sum() / lengths.sum()), round(lengths.sum() / count)
-    expected = predicted_ms(bench, span, int(lengths.max()), tokens)
+    steps = expected_ms(bench, batches)  # of which the median is measured
+    expected = {part: statistics.median(one[part] for one in steps) for part in steps[0]}
     report = bench.run()
     return {
         **step._asdict(), "span": span, "filled": tokens, "layers": bench.spec.num_layers, "predicted": expected,
@@ -144,7 +157,10 @@ def profiled(step: Step, device: str) -> dict[str, Any]:
     eight = sum(ms for name, ms in names.items() if any(part in name for part in _EIGHT_BIT_PRODUCTS))
     kinds = {"gemm": found.get("gemm", 0.0), "attention": found.get("attention", 0.0), "8-bit": eight}
     kinds |= {"bytes": found.get("other", 0.0) + found.get("copy", 0.0) - eight, "starts": found["idle"]}
-    return {"kinds": kinds, "kernels": names}
+    first = _WARM_UP + 2  # one step was timed, one more ran before the trace
+    steps = expected_ms(bench, islice(packs(step.tokens), first, first + _PROFILED))
+    expected = {part: statistics.fmean(one[part] for one in steps) for part in steps[0]}
+    return {"kinds": kinds, "kernels": names, "predicted_kinds": expected}
 
 
 def gain_by_auto(step: Step, device: torch.device) -> float:
@@ -176,7 +192,7 @@ def show_profile(row: dict[str, Any]) -> None:
     """Print a step's time by kind, and its longest kernels."""
     step, kinds = Step(*(row[name] for name in Step._fields)), row["kinds"]
     print(f"\n{step.name}: milliseconds by kind, predicted and measured ('starts' measured: idle)")
-    print("  " + "   ".join(f"{kind} {row['predicted'][kind]:.2f} {kinds[kind]:.2f}" for kind in kinds))
+    print("  " + "   ".join(f"{kind} {row['predicted_kinds'][kind]:.2f} {kinds[kind]:.2f}" for kind in kinds))
     for name, ms in islice(row["kernels"].items(), _KERNELS_SHOWN):
         print(f"  {ms:8.3f} {name}")
 
@@ -186,16 +202,16 @@ def show_refit(rows: list[dict[str, Any]]) -> None:
     print("\nkind: predicted / measured of each profiled step; median; the constant that it asks for")
     for kind, constant in CONSTANTS.items():
         ratios = [
-            row["predicted"][kind] / row["kinds"][kind]
+            row["predicted_kinds"][kind] / row["kinds"][kind]
             for row in rows
-            if min(row["predicted"][kind], row["kinds"][kind]) > 0.05
+            if min(row["predicted_kinds"][kind], row["kinds"][kind]) > 0.05
         ]
         if ratios:
             middle, now = statistics.median(ratios), getattr(fast_speed, constant)
             listed = " ".join(f"{ratio:.2f}" for ratio in ratios)
             print(f"{kind}: {listed}; {middle:.3f}; {constant} {now} -> {now * middle:.3f}")
     kernels = [
-        (row["predicted"]["bytes"], row["layers"], row["kinds"]["bytes"] + row["kinds"]["starts"]) for row in rows
+        (row["predicted_kinds"]["bytes"], row["layers"], row["kinds"]["bytes"] + row["kinds"]["starts"]) for row in rows
     ]
     if len(kernels) > 2:
         matrix, wanted = np.array([one[:2] for one in kernels]), np.array([one[2] for one in kernels])

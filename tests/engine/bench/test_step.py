@@ -287,6 +287,7 @@ def test_a_trace_is_added_up_without_counting_overlaps_twice():
     ("kernel", "kind"),
     [
         ("sm90_xmma_gemm_bf16", "gemm"), ("_dkdv", "attention"), ("Memset (Device)", "copy"), ("_swiglu", "other"),
+        ("forward_kernel", "attention"), ("dq_kernel", "attention"), ("swiglu_forward_kernel", "other"),
     ],
 )  # fmt: skip
 def test_kernels_are_sorted_by_what_they_are_for(kernel, kind):

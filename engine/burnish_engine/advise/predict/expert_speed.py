@@ -19,21 +19,23 @@ _GROUPED_SHARE = {True: 0.61, False: 0.455}
 """Share of the tensor peak that products with unpacked experts reach, on a Hopper and on other cards."""
 _DECODING_SHARE = {"nf4": (0.27, 0.20), "mxfp4": (0.385, 0.285)}
 """The same of products that decode four bits on the way, beside `_FIRST_READ_SHARE`, on a Hopper and on other cards."""
-_FIRST_READ_SHARE = {"nf4": 0.73, "mxfp4": 1.09}
+_FIRST_READ_SHARE = {"nf4": 0.69, "mxfp4": 1.02}
 """Share of the rate of unpacking a whole matrix at which such products read weights for the first time; for further
 tiles of an expert they are in the cache. An even router's products took 0.83, 1.20 and 3.54 ms at 128, 256 and 1,024
 rows an expert (Qwen3-30B-A3B), and 0.75, 1.82 and 6.16 ms at 128, 512 and 2,048 (gpt-oss-20b): a time for the weights,
 and one for each tile."""
-_UNPACKING_SHARE = {"nf4": 0.61, "mxfp4": 0.62}
+_UNPACKING_SHARE = {"nf4": 0.62, "mxfp4": 0.58}
 """Share of the rate of unpacking a whole matrix that groups of experts reach. NF4 was 0.52 by products of Qwen3-30B-A3B
 (0.64 ms for the weights of gate and up, 0.32 for down); the kernel of whole matrices, which groups have since, unpacks
 2.72 TB/s where the former one unpacked 2.33. MXFP4: 518 TFLOP/s beside 626 (gpt-oss-20b)."""
-_CODES_SHARE = {"nf4": 0.76, "mxfp4": 0.45, "": 0.62}
+_CODES_SHARE = {"nf4": 0.71, "mxfp4": 0.42, "": 0.58}
 """Share of the memory's rate, by what is read and written, at which experts become FP8 codes, or codes are transposed.
 NF4 by a step of Qwen3-30B-A3B (0.77 ms a layer), MXFP4 by one of gpt-oss-20b; the last not measured."""
 _CODED_SHARE = {True: 0.85, False: 0.63}
 """Share of the rate of dense products in FP8 that experts' reach, on a Hopper and on other cards. On an H100 they reach
 913 TFLOP/s together (Qwen3-30B-A3B, 16,384 tokens); others: not measured, as in 16 bits."""
+ROWS_SHARE = 0.88
+"""Share of the memory's rate at which kernels read and write experts' rows, by steps of OLMoE and gpt-oss (H100)."""
 _LEAST_RANK_COLUMNS = 16
 """Columns that a product has for an adapter of the least rank."""
 

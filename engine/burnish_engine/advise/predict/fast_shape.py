@@ -18,6 +18,7 @@ from burnish_engine.advise.facts.shape import (
     parameters,
     stored_in_layers,
 )
+from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.fast_experts import (
     code_scale_bytes,
     expert_bytes,
@@ -31,6 +32,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe.eight_bit_use import NO_EIGHT_BITS, EightBitUse
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.decoder.frozen.declared import MX_BLOCK
+from burnish_engine.models.decoder.mixers.declared import declared_mixer
 from burnish_engine.models.families.matrices import STACK_NAMES, StackName, layer_matrices, stack_of
 
 RANK_UNIT = 16
@@ -43,6 +45,13 @@ memory."""
 _HEAD_CHUNK_TOKENS_CPU = 256  # padding costs time there, and small products nothing
 _HEAD_STEP = 256
 _FUSED_RANK = 64  # largest padded rank that the activation's kernel fuses
+# Time of attention's backward pass on a GPU by that of the forward pass: seven products instead of two, at a higher rate;
+# where the keys' gradients take most of it; and of the queries' gradients alone.
+_BACKWARD, _SLOW_BACKWARD, _BACKWARD_QUERIES = 3.0, 6.0, 1.2
+_NARROW_HEAD, _WIDE_HEAD = 64, 128
+# Operations of the forward pass in the time that one program for keys' gradients takes for a row of one query head.
+# By a 0.5B: 3.4 us for 64 rows on an H200, 4.1 us on a full H100; heads that share a program take half of it.
+_ROW_OPERATIONS = 13.6e6
 
 
 @dataclass(frozen=True)
@@ -278,3 +287,43 @@ def _in_block(size: int) -> int:
 
 def _aligned(elements: int) -> int:
     return -(-elements // _ALIGNMENT) * _ALIGNMENT
+
+
+def attention_operations(spec: DecoderSpec, micro_batch: MicroBatchSize, edge: float) -> list[float]:
+    """Count the operations of each layer's attention (or other mixer), forward.
+
+    Args:
+        spec: shape of the model.
+        micro_batch: size of the micro-batch.
+        edge: number of tokens by which a document counts as longer.
+    """
+    span = micro_batch.span or micro_batch.tokens
+    return [
+        declared_mixer(spec, layer.kind).operations(spec, layer, micro_batch.tokens, span, edge)
+        for layer in spec.layers
+    ]
+
+
+def backward_operations(spec: DecoderSpec, micro_batch: MicroBatchSize, forward: list[float]) -> list[float]:
+    """Count each layer's backward attention on a GPU in operations at the forward pass's rate.
+
+    The kernel for keys' and values' gradients sums over a group's heads. Narrow heads in odd groups it takes one by one
+    (`burnish_kernels.attention.config`), and wide heads in blocks of few queries: both reach less than half the rate.
+    The program of a document's first keys walks all its queries, head after head: the kernel takes at least as long.
+
+    Args:
+        spec: shape of the model.
+        micro_batch: size of the micro-batch; packs hold documents of like lengths, so its span is that of the longest.
+        forward: operations of each layer's forward pass.
+    """
+    group, span = spec.num_heads // spec.num_kv_heads, micro_batch.span or micro_batch.tokens
+    slow = (group % 2 == 1 and spec.head_dim <= _NARROW_HEAD) or spec.head_dim > _WIDE_HEAD
+    share, row = (_SLOW_BACKWARD, 2 * _ROW_OPERATIONS) if slow else (_BACKWARD, _ROW_OPERATIONS)
+    found = []
+    for layer, operations in zip(spec.layers, forward, strict=True):
+        keys = (share - _BACKWARD_QUERIES) * operations
+        if layer.kind.endswith("attention"):
+            window = spec.sliding_window if layer.kind == "sliding_attention" else None
+            keys = max(keys, min(span, window or span) * group * row)
+        found.append(_BACKWARD_QUERIES * operations + keys)
+    return found

@@ -2,13 +2,13 @@
 
 A captured micro-batch does not wait for the host: its time is the sum of its matrix products, its attention and the
 bytes that everything else moves. Recomputation comes on top, and, where layers offload activations, the time that they
-wait for the link. The shares of the peaks are those of one H100 (`tests/bench/LOG.md`): products and memory by the
-profiles of a 0.6 B and a 4 B model, attention by the times of its tuned kernels and, for single narrow heads, by two
-steps of a 0.5 B.
+wait for the link. The shares of the peaks are those of an H100 and an H200 (`tests/bench/LOG.md`): products and memory
+by the profiles of sixteen steps, attention by the times of its tuned kernels.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -18,10 +18,15 @@ import numpy as np
 from burnish_engine.advise.facts.planned_run import FastRun
 from burnish_engine.advise.facts.shape import BYTES_OF, NF4_BYTES, UNPACKED_PER_S_AND_CORE, embedding_parameters
 from burnish_engine.advise.facts.workload import MicroBatchSize
-from burnish_engine.advise.predict.expert_speed import ExpertRates, expert_work
+from burnish_engine.advise.predict.expert_speed import ROWS_SHARE, ExpertRates, expert_work
 from burnish_engine.advise.predict.fast_layer import LayerShape, layer_shapes, offloaded_bytes
 from burnish_engine.advise.predict.fast_memory import memory_of
-from burnish_engine.advise.predict.fast_shape import StackShape, is_fused
+from burnish_engine.advise.predict.fast_shape import (
+    StackShape,
+    attention_operations,
+    backward_operations,
+    is_fused,
+)
 from burnish_engine.advise.predict.level_mixes import SaveLevels
 from burnish_engine.advise.predict.plan_options import Bytes, PlanOptions, split_plan
 from burnish_engine.advise.predict.transfers import (
@@ -34,7 +39,6 @@ from burnish_engine.advise.predict.transfers import (
     forward_seconds,
     link_gb_s,
 )
-from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, SaveLevel
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
@@ -43,33 +47,33 @@ from burnish_engine.models.decoder.layer_tensors import RECOMPUTED, stacks_again
 from burnish_engine.models.decoder.mixers.declared import declared_mixer
 from burnish_engine.models.families.matrices import StackName
 
-_GEMM_SHARE = 0.71  # share of the dense tensor peak that matrix products reach
+_GEMM_SHARE = 0.683  # share of the dense tensor peak that matrix products reach
 _FP8_RATE = 2.0  # dense tensor peak in FP8, fp32 sums, times that in bf16 (H100, Ada and Blackwell whitepapers)
 _EIGHT_BIT_SHARE = 0.58  # share of the peak that products in 8 bits reach (FP8, H100); MXFP8: not measured
 # The same in INT8 (H100), where the sum runs over many columns; and the columns whose time beginning and ending a tile
 # takes. Four stacks of a 1B and a 4B reached 1,070 TFLOP/s over 2,048 columns and 1,330 over 16,384.
-_INT8_SHARE, _INT8_EDGE = 0.695, 560
-_ROTATED_PER_OPERATION = 0.72e12 / 989e12  # numbers rotated and rounded to INT8 by operations of the bf16 peak (H100)
+_INT8_SHARE, _INT8_EDGE = 0.695, 470
+_ROTATED_PER_OPERATION = 0.57e12 / 989e12  # weights in NF4 rotated and rounded to INT8 by operations of the bf16 peak
 _ATTENTION_SHARE = 0.415  # share of the bf16 peak that attention reaches forward: heads of 64 0.405, of 128 0.43
-# Time of attention's backward pass by that of the forward pass. On GPUs it makes seven products instead of two, at a
-# higher rate; on processors five.
-_BACKWARD, _BACKWARD_CPU = 3.0, 2.5
-_SLOW_BACKWARD = 7.0  # the same where the keys' gradients take most of it, see `_backward_share`
-_NARROW_HEAD, _WIDE_HEAD = 64, 128
+_BACKWARD_CPU = 2.5  # time of attention's backward pass by that of the forward pass on processors: five products to two
 _ATTENTION_EDGE = 400  # tokens by which documents count as longer: rows of a tile past the diagonal, loads, stores
-_MEMORY_SHARE = 0.93  # share of the memory's peak rate; a second read of what was just written is not counted
-_LAYER_S = 40e-6  # time to begin and end a layer's kernels, forward and backward
+_MEMORY_SHARE = 0.99  # share of the memory's peak rate; a second read of what was just written is not counted
+# Most bytes/s that a multiprocessor moves in kernels that compute as well: an H200's copies are faster, but not these.
+_MULTIPROCESSOR_BYTES_S = 28.5e9
+_LAYER_S = 80e-6  # time to begin a layer's kernels and for their last programs to end, forward and backward
 _AGAIN_S = {"narrow": 4e-6, "attention": 14e-6, "host": 14e-6, "input": 16e-6}  # the same of recomputed kernels
 _TILE_S = 20e-6  # the same time for one further chunk of the feed-forward
 _TILE_FILL = 96  # tokens whose time equals that of filling and draining the multiprocessors once more for a chunk
 _FP32_RATE = 0.125  # share of the tensor peak that fp32 reaches without tensor cores
 # Numbers that a layer moves for one token outside the products and its mixer, forward and in all: for each of hidden
-# size and feed-forward width. Norms touch four forward and five backward; the adapters' skinny products read each input
-# and output once forward and twice backward.
-_HIDDEN, _WIDE, _WIDE_FUSED = (10, 26), (4, 15), (3, 11)
+# size and feed-forward width, by kernel on an H200: norms take 17 hidden sizes, the adapters' skinny products 12, and 3
+# widths of the feed-forward; its activation 9. In INT8 the activation's backward kernel takes as much again (tiles are
+# narrower, for the rows' largest magnitudes), less what forward writes as codes.
+_HIDDEN, _WIDE, _WIDE_FUSED = (10, 29), (4, 16), (3, 12)
+_WIDE_INT8 = 5.5
 _SANDWICH = (4, 14)  # hidden sizes of two more norms
 # The same of what is recomputed: norms, and the adapters' skinny products.
-_NARROW_HIDDEN, _RECOMPUTED_HIDDEN = 2, 6
+_NARROW_HIDDEN, _RECOMPUTED_HIDDEN = 2, 8
 _ALL_HIDDEN = 2  # not moved where norm outputs are kept
 _MAGNITUDES_MOVED = 9  # outputs of a stack, in the backward pass of DoRA; counted in the code, not measured
 _LOGIT_PASSES = 3  # the loss reads the logits twice and writes them once
@@ -85,7 +89,7 @@ class Rates(NamedTuple):
         products: rate of matrix products, operations/s.
         eight_bits: rate of matrix products in the run's 8-bit format, operations/s.
         int8: the same in INT8, in which logits are beside any of them; sums over few columns reach less.
-        rotating: rate of rotating operands and rounding them to INT8, numbers/s.
+        rotating: rate of rotating weights in NF4 and rounding them to INT8, weights/s.
         attention: rate of attention, operations/s.
         memory: rate of memory, bytes/s.
         unpacking: rate of unpacking NF4, weights/s.
@@ -120,7 +124,6 @@ class FastSpeed:
     def __init__(self, run: FastRun, micro_batch: MicroBatchSize, at: Rates | None = None) -> None:
         self._run, self._micro_batch = run, micro_batch
         self._width, self._rates = BYTES_OF[run.precision], at or rates(run)
-        self._backward = _backward_share(run.spec) if run.cuda else _BACKWARD_CPU
         self._shapes, kinds = layer_shapes(run)
         self._kinds = np.array(kinds)
         self._layers: dict[int, tuple[Seconds, Seconds]] = {}
@@ -134,8 +137,9 @@ class FastSpeed:
         """
         levels, kinds = np.vstack([one for one, _ in plans]), self._kinds
         both = [[self.layers(options.mlp_chunk_tokens)[way][kinds, one] for one, options in plans] for way in (0, 1)]
-        times = self._backward + (levels == LEVEL_NAMES.index("input"))
-        forward, backward = np.vstack(both[0]) + self._attention, np.vstack(both[1]) + times * self._attention
+        again = levels == LEVEL_NAMES.index("input")
+        forward = np.vstack(both[0]) + self._attention
+        backward = np.vstack(both[1]) + self._attention_backward + again * self._attention
         outside = np.concatenate([np.full(len(one), self.outside(options)) for one, options in plans])
         sizes, at = self._offloaded[kinds, levels], self._rates
         moved, coming = (
@@ -168,7 +172,8 @@ class FastSpeed:
         again = counts[:, LEVEL_NAMES.index("input")] / count
         slower = leaving * (1.0 / BOTH_WAYS_SHARE - 1.0) * (moved > 0)
         out = np.ones_like(again), leaving + slower, weights + first + slower
-        ways = (out, (self._backward + again, returning + back, back))  # out and in at once; both in
+        backward = self._attention_backward.sum() / self._attention.sum()
+        ways = (out, (backward + again, returning + back, back))  # out and in at once; both in
         found = np.array([[self.outside(options)] for options in choices])
         for one, (factor, copied, inward) in zip(self.layers(choices[0].mlp_chunk_tokens), ways, strict=True):
             compute = counts @ self._mean(one) + factor * self._attention.sum() + written
@@ -242,6 +247,15 @@ class FastSpeed:
         edge = _ATTENTION_EDGE if self._run.cuda else 0
         return np.array(attention_operations(self._run.spec, self._micro_batch, edge)) / self._rates.attention
 
+    @cached_property
+    def _attention_backward(self) -> Seconds:
+        """The time of each layer's attention, backward, seconds."""
+        spec, micro_batch = self._run.spec, self._micro_batch
+        if not self._run.cuda:
+            return _BACKWARD_CPU * self._attention
+        operations = attention_operations(spec, micro_batch, _ATTENTION_EDGE)
+        return np.array(backward_operations(spec, micro_batch, operations)) / self._rates.attention
+
     def _layer(self, shape: LayerShape, level: SaveLevel, mlp_chunk_tokens: int) -> tuple[float, float]:
         micro_batch, at, width, made = self._micro_batch, self._rates, self._width, shape.stacks
         again = stacks_again(shape.tensors, level, chunked=0 < mlp_chunk_tokens < micro_batch.padded_tokens)
@@ -267,7 +281,8 @@ class FastSpeed:
             repeats = again.count("gate_up")
             forward += work.gate_up_s + work.down_s
             backward += (1 + repeats) * work.gate_up_s + work.down_s
-            first, both, more = first + work.moved, both + work.moved_in_all, more + repeats * work.moved_again
+            first, both = first + work.moved / ROWS_SHARE, both + work.moved_in_all / ROWS_SHARE
+            more += repeats * work.moved_again / ROWS_SHARE
         tiles = -(-micro_batch.padded_tokens // mlp_chunk_tokens) - 1 if mlp_chunk_tokens else 0
         starts = _LAYER_S + tiles * _TILE_S if self._run.cuda else 0.0
         forward += first * moved + 0.4 * starts
@@ -300,8 +315,9 @@ class FastSpeed:
         coded = tokens * (read + codes) / at.memory
         if self._run.eight_bits.products == "int8":
             operations *= 1 + _INT8_EDGE / columns
-            coded = coded if handed_over else max(coded, tokens * columns / at.rotating)
         anew = (NF4_BYTES + 1 if self._run.nf4 else 2.0 if turned else 0.0) * weights / at.memory
+        if self._run.nf4 and self._run.eight_bits.products == "int8":
+            anew = max(anew, weights / at.rotating)
         return max(operations / at.eight_bits, tiles * weights / at.memory) + coded + anew
 
     def _moved(self, shape: LayerShape) -> tuple[float, float]:
@@ -309,6 +325,8 @@ class FastSpeed:
         spec, mixer = self._run.spec, declared_mixer(self._run.spec, shape.layer.kind).moved(self._run.spec)
         wide = _WIDE_FUSED if is_fused(shape.stacks, shape.adapter, cuda=self._run.cuda) else _WIDE
         width = 0 if shape.experts else shape.wide
+        if self._run.eight_bits.products == "int8" and wide is _WIDE_FUSED:
+            wide = (wide[0], wide[1] + _WIDE_INT8)
         first, both = (
             (_HIDDEN[way] + (_SANDWICH[way] if spec.sandwich_norms else 0)) * spec.hidden_size + wide[way] * width
             for way in (0, 1)
@@ -333,21 +351,6 @@ def fast_seconds(run: FastRun, micro_batch: MicroBatchSize, plan: MemoryPlan) ->
     return float(FastSpeed(run, micro_batch).seconds([split_plan(plan)])[0])
 
 
-def attention_operations(spec: DecoderSpec, micro_batch: MicroBatchSize, edge: float) -> list[float]:
-    """Count the operations of each layer's attention (or other mixer), forward.
-
-    Args:
-        spec: shape of the model.
-        micro_batch: size of the micro-batch.
-        edge: number of tokens by which a document counts as longer.
-    """
-    span = micro_batch.span or micro_batch.tokens
-    return [
-        declared_mixer(spec, layer.kind).operations(spec, layer, micro_batch.tokens, span, edge)
-        for layer in spec.layers
-    ]
-
-
 def rates(run: FastRun) -> Rates:
     """The rates that the run's device reaches. An unknown GPU counts as a slow one."""
     width = BYTES_OF[run.precision]
@@ -363,6 +366,7 @@ def rates(run: FastRun) -> Rates:
     found = gpu_rates(gpu)
     peak = found.bf16_tflops * 1e12 * (_FP32_RATE if run.precision == "fp32" else 1.0)
     memory = found.bandwidth_gb_s * 1e9 * _MEMORY_SHARE
+    memory = min(memory, (found.multiprocessors or math.inf) * _MULTIPROCESSOR_BYTES_S)
     link_in, link_out = (1e9 * rate for rate in link_gb_s(gpu.pcie))
     attention = peak * _ATTENTION_SHARE
     unpacking = memory / (NF4_BYTES + width)
@@ -375,16 +379,6 @@ def rates(run: FastRun) -> Rates:
     return Rates(
         products, eight_bits, int8, rotating, attention, memory, unpacking, link_in, link_out, peer, experts
     )  # fmt: skip
-
-
-def _backward_share(spec: DecoderSpec) -> float:
-    """The time of attention's backward pass by that of the forward pass, on a GPU.
-
-    The kernel for keys' and values' gradients sums over a group's heads. Narrow heads in odd groups it takes one by one
-    (`burnish_kernels.attention.config`), and wide heads in blocks of few queries: both reach a third of the rate.
-    """
-    lone = spec.num_heads // spec.num_kv_heads % 2 == 1 and spec.head_dim <= _NARROW_HEAD
-    return _SLOW_BACKWARD if lone or spec.head_dim > _WIDE_HEAD else _BACKWARD
 
 
 def _weights(stack: StackShape, *, turned: bool) -> int:

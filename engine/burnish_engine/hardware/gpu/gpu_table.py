@@ -32,6 +32,7 @@ class GpuRates:
         bf16: whether the tensor cores take bf16 (compute capability 8.0 and later).
         source: origin of the numbers, for people.
         int8_rate: dense tensor-core rate in INT8, times `bf16_tflops`; that in MXFP8 is the same on RTX 50.
+        multiprocessors: number of streaming multiprocessors; 0: not known.
     """
 
     bandwidth_gb_s: float
@@ -39,6 +40,7 @@ class GpuRates:
     bf16: bool
     source: str
     int8_rate: float = 2.0
+    multiprocessors: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,11 @@ class GpuRow:
     Attributes:
         name: name that the driver gives, without maker and brand.
         memory_gb: memory as sold, GB.
-        multiprocessors: number of streaming multiprocessors.
         rates: peak rates.
     """
 
     name: str
     memory_gb: float
-    multiprocessors: int
     rates: GpuRates
 
 
@@ -72,13 +72,13 @@ def gpu_rows() -> tuple[GpuRow, ...]:
         GpuRow(
             name,
             memory,
-            sms,
             GpuRates(
                 bandwidth,
                 tflops,
                 group.get("bf16", True),
                 group["source"],
                 _int8_rate(group.get("flops_per_sm_clock", 0)),
+                sms,
             ),
         )
         for group, name, memory, bandwidth, sms, tflops in rows
@@ -127,9 +127,8 @@ def _estimate(gpu: GpuFacts) -> GpuRates:
     source = "estimated from multiprocessors, clocks and bus width"
     if missing:
         source = f"guessed low ({' and '.join(missing)}): the driver does not tell enough"
-    return GpuRates(
-        bandwidth, tflops, (gpu.compute_capability or (0, 0)) >= (8, 0), source, _int8_rate(_per_sm_clock(gpu))
-    )
+    bf16, int8_rate = (gpu.compute_capability or (0, 0)) >= (8, 0), _int8_rate(_per_sm_clock(gpu))
+    return GpuRates(bandwidth, tflops, bf16, source, int8_rate, gpu.multiprocessors or 0)
 
 
 def _int8_rate(per_sm_clock: int) -> float:

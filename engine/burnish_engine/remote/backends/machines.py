@@ -75,7 +75,7 @@ def service_machine(
         compute_capability=(8, 0) if row is None or row.rates.bf16 else (7, 5),
         vram_total_bytes=size,
         vram_free_bytes=int(size * _FREE),
-        multiprocessors=row.multiprocessors if row else None,
+        multiprocessors=row.rates.multiprocessors if row else None,
     )
     ram = int(gib(ram_gib) * _GIB) or _ASSUMED_RAM
     return MachineFacts(

@@ -27,8 +27,8 @@ from burnish_engine.models.decoder.layer_tensors import (
 from burnish_engine.models.decoder.mixers.declaration import MixerDeclaration, Moved
 from burnish_engine.models.decoder.mixers.projections import projection_tensors
 
-_MOVED, _MOVED_NORMED = (6, 10), (7, 12)  # times the width of queries and keys, without and with their norms
-_ROTATED_AGAIN = 3  # times that width, where queries and keys are projected again
+_MOVED, _MOVED_NORMED = (4, 6), (5, 8)  # times the width of queries and keys, without and with their norms
+_ROTATED_AGAIN = 4  # times that width, where queries and keys are projected again
 _ROTATED_KEPT = 2  # times that width, not moved where rotated queries and keys are kept
 
 

@@ -45,8 +45,8 @@ memory."""
 _HEAD_CHUNK_TOKENS_CPU = 256  # padding costs time there, and small products nothing
 _HEAD_STEP = 256
 _FUSED_RANK = 64  # largest padded rank that the activation's kernel fuses
-# Time of attention's backward pass on a GPU by that of the forward pass: seven products instead of two, at a higher rate;
-# where the keys' gradients take most of it; and of the queries' gradients alone.
+# Time of attention's backward pass on a GPU by that of the forward pass: seven products instead of two, at a higher
+# rate; where the keys' gradients take most of it; and of the queries' gradients alone.
 _BACKWARD, _SLOW_BACKWARD, _BACKWARD_QUERIES = 3.0, 6.0, 1.2
 _NARROW_HEAD, _WIDE_HEAD = 64, 128
 # Operations of the forward pass in the time that one program for keys' gradients takes for a row of one query head.

@@ -323,9 +323,10 @@ class FastSpeed:
     def _moved(self, shape: LayerShape) -> tuple[float, float]:
         """The numbers that a layer moves for a token outside the products, forward and in all."""
         spec, mixer = self._run.spec, declared_mixer(self._run.spec, shape.layer.kind).moved(self._run.spec)
-        wide = _WIDE_FUSED if is_fused(shape.stacks, shape.adapter, cuda=self._run.cuda) else _WIDE
+        fused = is_fused(shape.stacks, shape.adapter, cuda=self._run.cuda)
+        wide: Sequence[float] = _WIDE_FUSED if fused else _WIDE
         width = 0 if shape.experts else shape.wide
-        if self._run.eight_bits.products == "int8" and wide is _WIDE_FUSED:
+        if self._run.eight_bits.products == "int8" and fused:
             wide = (wide[0], wide[1] + _WIDE_INT8)
         first, both = (
             (_HIDDEN[way] + (_SANDWICH[way] if spec.sandwich_norms else 0)) * spec.hidden_size + wide[way] * width

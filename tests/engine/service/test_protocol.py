@@ -83,11 +83,11 @@ def test_every_method_has_a_handler():
     from burnish_engine.channel.child import Child
     from burnish_engine.chat.chat_pool import ChatPool
     from burnish_engine.service.machine import MachineCache
-    from burnish_engine.service.serve import _handlers
+    from burnish_engine.service.serve import handlers
 
     machine = MachineCache()
     known = {request.model_fields["method"].default for request in request_classes()} - {"cancel"}
-    assert set(_handlers(machine, Child("x", "x"), ChatPool(machine.facts))) == known
+    assert set(handlers(machine, Child("x", "x"), ChatPool(machine.facts))) == known
 
 
 @pytest.fixture(scope="module")

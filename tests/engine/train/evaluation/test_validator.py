@@ -23,7 +23,7 @@ def asked(recipe):
         return messages[-1]["content"]
 
     inputs = SimpleNamespace(
-        data=SimpleNamespace(template=SimpleNamespace(render=render)),
+        data=SimpleNamespace(template=SimpleNamespace(formed=SimpleNamespace(render=render))),
         tokenizer=lambda text, add_special_tokens: {"input_ids": [len(text)]},
     )
     inputs.prompt_ids = partial(RunInputs.prompt_ids, inputs)

@@ -304,7 +304,7 @@ def test_what_only_the_plain_path_does_is_told(folders, tmp_path):
     for changed, adapter, word in (
         (replace(source, config={**source.config, "quantization_config": {"bits": 4}}), None, "stored quantized"),
         (replace(source, spec=None), None, "settings"),
-        (source, tiny_models.lora(folder, tmp_path / "head", targets=["lm_head"]), "no place"),
+        (source, tiny_models.lora(folder, tmp_path / "head", targets=["lm_head"]), "lm_head"),
         (source, tmp_path, "holds no adapter"),
     ):
         speaker, reason = load_for_generation(changed, adapter, "fp32", CPU)

@@ -355,7 +355,7 @@ def _with_ids(digest: int, ids: Any) -> int:
 
 
 def _supervised_spans(flags: Sequence[Flags], ends: Ints) -> tuple[npt.NDArray[np.int32], Ints]:
-    """Find the runs of supervised tokens of several documents.
+    """Find the runs of supervised tokens of several documents, of which the first token never is supervised.
 
     Args:
         flags: supervised tokens of each document.
@@ -364,12 +364,7 @@ def _supervised_spans(flags: Sequence[Flags], ends: Ints) -> tuple[npt.NDArray[n
     Returns:
         [S, 2] the first and one past the last index of each run within its document; [n] end of each document's runs.
     """
-    whole = np.concatenate([[False], *flags, [False]]).astype(np.bool_)
-    begins = np.flatnonzero(whole[1:-1] & ~whole[:-2])
-    stops = np.flatnonzero(whole[1:-1] & ~whole[2:]) + 1
-    cuts = np.unique(ends[(ends > 0) & (ends < len(whole) - 2)])
-    cuts = cuts[whole[1:-1][cuts - 1] & whole[1:-1][cuts]]  # where a run goes over from a document to the next
-    begins, stops = np.sort(np.concatenate([begins, cuts])), np.sort(np.concatenate([stops, cuts]))
-    document = np.searchsorted(ends, begins, side="right")
-    spans = np.stack([begins, stops], axis=1) - np.concatenate([[0], ends])[document][:, None]
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], *flags, [False]]).astype(np.int8))).reshape(-1, 2)
+    document = np.searchsorted(ends, edges[:, 0], side="right")
+    spans = edges - np.concatenate([[0], ends])[document][:, None]
     return spans.astype(np.int32), np.searchsorted(document, np.arange(len(ends)), side="right").astype(np.int64)

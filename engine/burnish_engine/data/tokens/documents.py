@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import overload
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ from burnish_engine.data.tokens.mismatch import MismatchedDocuments
 from burnish_engine.data.tokens.pair_keys import pair_keys
 from burnish_engine.data.tokens.shard import Ints, Shard
 from burnish_engine.data.tokens.tokenize import Document
+
+_READS_HELD = 32  # documents whose ids are read before mapped files are let go of; the system maps up to 2 MiB for each
 
 
 class ShardedDocuments:
@@ -29,10 +31,11 @@ class ShardedDocuments:
 
     def __init__(self, shards: Sequence[Shard], names: Sequence[str], longest: int) -> None:
         self._shards, self._names, self.longest = shards, names, longest
+        self._reads = 0
         self._starts = np.cumsum([0, *(len(shard) for shard in shards)])
         # These two are used often, so they are kept; the other arrays are concatenated at each use.
-        self.whole_lengths = _joined(shard.lengths for shard in shards).astype(np.int32)
-        self.supervised_tokens = _joined(shard.supervised_tokens(longest) for shard in shards).astype(np.int32)
+        self.whole_lengths = self._joined(lambda shard: shard.lengths).astype(np.int32)
+        self.supervised_tokens = self._joined(lambda shard: shard.supervised_tokens(longest)).astype(np.int32)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -45,7 +48,7 @@ class ShardedDocuments:
     @property
     def longest_sequences(self) -> Ints:
         """[n] tokens of each document's longer sequence, uncut; of one that is no pair, all of its tokens."""
-        rejected_from = _joined(shard.rejected_from for shard in self._shards)
+        rejected_from = self._joined(lambda shard: shard.rejected_from)
         return np.maximum(rejected_from, self.whole_lengths - rejected_from)
 
     @property
@@ -55,27 +58,27 @@ class ShardedDocuments:
 
     def supervised_within(self, longest: int) -> Ints:
         """Count [n] the supervised tokens among each document's first `longest` tokens."""
-        return _joined(shard.supervised_tokens(longest) for shard in self._shards)
+        return self._joined(lambda shard: shard.supervised_tokens(longest))
 
     @property
     def rows(self) -> Ints:
         """[n] number of each document's row in its part."""
-        return _joined(shard.rows for shard in self._shards)
+        return self._joined(lambda shard: shard.rows)
 
     @property
     def sources(self) -> Ints:
         """[n] index of each document's part."""
-        return _joined(shard.sources for shard in self._shards)
+        return self._joined(lambda shard: shard.sources)
 
     @property
     def positions(self) -> Ints:
         """[n] index of each document's row among the rows of its part, from 0."""
-        return _joined(shard.positions for shard in self._shards)
+        return self._joined(lambda shard: shard.positions)
 
     @property
     def desirable(self) -> Ints:
         """[n] 1 where the document's reply is labeled good or has no label, else 0."""
-        return _joined(shard.desirable for shard in self._shards)
+        return self._joined(lambda shard: shard.desirable)
 
     def row_refs(self, numbers: Ints) -> list[RowRef]:
         """Return references to the rows of some documents.
@@ -89,19 +92,19 @@ class ShardedDocuments:
     @property
     def digests(self) -> Ints:
         """[n] hash of each document's content."""
-        return _joined(shard.digests for shard in self._shards)
+        return self._joined(lambda shard: shard.digests)
 
     @property
     def bands(self) -> npt.NDArray[np.uint32]:
         """[n, 8] band hashes of each document; see `near_duplicates`."""
-        bands = [shard.bands for shard in self._shards]
-        return np.concatenate(bands) if bands else np.zeros((0, 8), dtype=np.uint32)
+        return self._joined(lambda shard: shard.bands) if self._shards else np.zeros((0, 8), dtype=np.uint32)
 
     def pair_keys(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint64]]:
         """Return lengths and hashes of all documents, which are pairs; see `pair_keys.pair_keys`."""
         if not self._shards:
             return np.zeros((0, 2), dtype=np.int32), np.zeros((0, 3), dtype=np.uint64)
         lengths, keys = zip(*map(pair_keys, self._shards), strict=True)
+        self._release()
         return np.concatenate(lengths), np.concatenate(keys)
 
     def document(self, number: int) -> Document:
@@ -116,7 +119,11 @@ class ShardedDocuments:
             numbers: [k] numbers of the documents.
         """
         of = np.searchsorted(self._starts, numbers, side="right") - 1
+        before = 0
         for at, index in zip(of.tolist(), (numbers - self._starts[of]).tolist(), strict=True):
+            if at != before:
+                self._shards[before].release()
+                before = at
             shard = self._shards[at]
             yield shard.document(index, self._names[int(shard.sources[index])], self.longest)
 
@@ -124,7 +131,22 @@ class ShardedDocuments:
         """Return a document's token ids, uncut."""
         shard, index = self._find(number)
         start = int(shard.token_ends[index - 1]) if index else 0
+        self._reads += 1
+        if self._reads % _READS_HELD == 0:
+            self._release()
         return shard.tokens[start : int(shard.token_ends[index])]
+
+    def _joined(self, column: Callable[[Shard], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Join a column of all shards; a shard's file does not stay in memory."""
+        parts = list[npt.NDArray[Any]]()
+        for shard in self._shards:
+            parts.append(np.array(column(shard)))
+            shard.release()
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+    def _release(self) -> None:
+        for shard in self._shards:
+            shard.release()
 
     def _find(self, number: int) -> tuple[Shard, int]:
         """Find the shard that holds a document, and the document's index in it."""
@@ -184,8 +206,3 @@ def supervised_tokens_of(documents: Sequence[Document]) -> Ints:
     if isinstance(documents, DocumentSelection):
         return documents.supervised_tokens
     return np.array([document.supervised_tokens for document in documents], dtype=np.int64)
-
-
-def _joined(parts: Iterable[Ints]) -> Ints:
-    arrays = list(parts)
-    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -40,6 +41,7 @@ class Shard:
         desirable: [n] `Document.desirable`, 1 or 0.
         bands: [n, 8] uint32 band hashes; near-duplicates share at least one.
         log: counts and examples of what was noticed in the rows, dropped rows included.
+        mapping: mapped file that the arrays lie in; None where they lie in memory.
     """
 
     tokens: npt.NDArray[np.int32]
@@ -54,9 +56,15 @@ class Shard:
     desirable: Ints
     bands: npt.NDArray[np.uint32]
     log: RowLog
+    mapping: mmap.mmap | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def release(self) -> None:
+        """Let go of the memory that a mapped file takes, until it is read again; Windows does that by itself."""
+        if self.mapping is not None and hasattr(self.mapping, "madvise"):
+            self.mapping.madvise(mmap.MADV_DONTNEED)
 
     @property
     def lengths(self) -> Ints:
@@ -171,7 +179,9 @@ def read_shard(path: Path) -> Shard:
     import pyarrow
     from pyarrow import ipc
 
-    file = ipc.open_file(pyarrow.memory_map(str(path)))
+    with path.open("rb") as stream:
+        mapping = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    file = ipc.open_file(pyarrow.BufferReader(pyarrow.py_buffer(mapping)))
     batch = file.get_batch(0)
     found = {
         name: batch.column(name).values.to_numpy(zero_copy_only=True)
@@ -179,4 +189,4 @@ def read_shard(path: Path) -> Shard:
     }
     log = RowLog.from_json(json.loads(file.schema.metadata[b"notes"]))
     spans, bands = found.pop("spans").reshape(-1, 2), found.pop("bands").reshape(-1, BAND_COUNT)
-    return Shard(**found, spans=spans, bands=bands, log=log)
+    return Shard(**found, spans=spans, bands=bands, log=log, mapping=mapping)

@@ -13,7 +13,6 @@ NUMBERS = st.lists(st.floats(-1e3, 1e3) | st.sampled_from([math.nan, math.inf]),
 ODD = st.sampled_from([5, 11, 21, 51])
 
 
-@pytest.mark.full
 @given(NUMBERS, ODD)
 @settings(max_examples=60, deadline=None)
 def test_it_is_the_mean_of_the_window_or_at_the_ends_the_line_that_fits_best(values, window):

@@ -82,7 +82,6 @@ def test_runs_carry_the_count_of_their_votes(burnish_home):
     assert compared_run(paths).votes == ""
 
 
-@pytest.mark.full
 def test_a_waiting_run_says_which_run_has_its_device(burnish_home):
     holder, behind, free = (create_run(Recipe(name=name)) for name in ("holder", "behind", "free"))
     lease.acquire("cuda-0", holder)

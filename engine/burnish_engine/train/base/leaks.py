@@ -113,6 +113,7 @@ def full_pass(documents: Sequence[Document], budget: int) -> list[Ids]:
         Token ids of each document; none where no two rows fit into a pass.
     """
     lengths = lengths_of(documents)
+    budget = min(budget, int(lengths.sum()))  # no pass has more than all rows
     fitting = np.flatnonzero(lengths + lengths.min(initial=budget) <= budget)
     if not len(fitting):
         return []

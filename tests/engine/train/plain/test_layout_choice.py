@@ -359,7 +359,8 @@ def test_a_full_pass_is_laid_out_of_rows_that_can_share_it():
 
     assert lengths([50, 20, 9], 64) == [50, 9]  # 20 has no room beside the longest
     assert lengths([60, 20, 9], 64) == [20, 20, 9]  # the longest has a pass of its own
-    assert lengths([30, 30], 200) == [30] * 6
+    assert lengths([30] * 9, 200) == [30] * 6
+    assert lengths([30, 30], 100_000) == [30, 30], "no longer than all rows of the run"
     assert lengths([60, 60], 64) == lengths([5], 64) == lengths([], 64) == []
 
 

@@ -170,7 +170,9 @@ def recipe_elsewhere(window):
 @scene("recipe-failed")
 def recipe_failed(window):
     page = _recipe(window, facts.plan(fits=False), edit=False)
-    page._start_failed(failure("It does not fit: 46.3 GiB are needed, 21.9 GiB are free.", "Set train.recompute.", 10))
+    page.starting._failed(
+        failure("It does not fit: 46.3 GiB are needed, 21.9 GiB are free.", "Set train.recompute.", 10)
+    )
 
 
 def _there(window, *, where="ssh:office", **state):

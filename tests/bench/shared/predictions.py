@@ -1,4 +1,4 @@
-"""What the planner predicts of a timed step, from the same facts that `burnish plan` reads."""
+"""Predictions of a timed step, from the same facts that `burnish plan` reads."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Step(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """Name of the step in tables."""
         return f"{self.shape} {'nf4' if self.quantize == 'nf4' else 'bf16'}, {self.products}, {self.tokens}"
 
     @property

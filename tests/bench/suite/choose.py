@@ -26,13 +26,13 @@ from support.quick import evenly
 
 ROOT = Path(__file__).resolve().parents[3]
 SECOND_TEST = 0.25
-"""What a line counts when a second function executes it."""
+"""Worth of a line that a second function executes; the first one counts 1."""
 CHEAP_S = 0.05
 """Processor time of a function's cases on average, in seconds, up to which all of them are taken."""
 LEAST_WORTH = 5.0
 """Lines that a second of further tests has to gain; below it the cheapest tests are taken instead."""
 LEAST_S = 0.004
-"""What a test costs at least, in seconds: pytest's own work."""
+"""Least processor time of a test, in seconds: pytest's own work."""
 ALWAYS = ("tests/test_", "tests/assets/")
 """Beginnings of tests that are about text and structure, and execute few lines of the source: all are quick."""
 MARK = re.compile(r"^\s*@pytest\.mark\.(full|quick_cases\(\d+\))$")

@@ -151,16 +151,16 @@ def propose(record: Record, count: int, seed: int) -> Iterator[Fault]:
                 by_room.setdefault(room_of(file), []).append(Fault(file, line, lines[line - 1], new, kind))
     for faults in by_room.values():
         chance.shuffle(faults)
-    given: Counter[str] = Counter()
+    given: Counter[str] = Counter()  # faults by file and by kind: those that had few come first
     used: set[tuple[str, int]] = set()
-    while sum(given.values()) < count and any(by_room.values()):
+    while any(by_room.values()):
         for faults in by_room.values():
             fresh = [one for one in faults if (one.file, one.line) not in used]
-            faults[:] = sorted(fresh, key=lambda one: (given[one.file], given[one.kind] // 4))
-            if faults and sum(given.values()) - sum(given[key] for key in given if "/" not in key) < count:
+            faults[:] = sorted(fresh, key=lambda one: (given[one.file], given[one.kind]))
+            if faults and len(used) < count:
                 fault = faults.pop(0)
                 used.add((fault.file, fault.line))
-                given[fault.file] += 1
+                given.update((fault.file, fault.kind))
                 yield fault
         if len(used) >= count:
             return

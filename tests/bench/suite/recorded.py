@@ -1,4 +1,4 @@
-"""What `record` recorded: tests by the lines that they execute, and their processor time."""
+"""The record that `record` makes: tests by the lines that they execute, and their processor time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the system refuses is told in words: one mapping for command line and server."""
+"""Refusals of the system are told in words: one mapping for command line and server."""
 
 import errno
 import os

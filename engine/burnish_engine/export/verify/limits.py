@@ -21,7 +21,7 @@ _OTHER_MOST_KL = 0.5
 _ROUNDING_KL: Mapping[str, float] = {"F32": 1e-4, "F16": 1e-4, "BF16": 0.02, "Q8_0": 0.02, "Q6_K": 0.03}
 """Mean KL, nats, that rounding makes of a model whatever was trained; a file below it is not measured by training's
 distance. The embedded model: Q8_0 0.005, Q6_K 0.014, Q4_K_M 0.047 to 0.12, by the rows."""
-_OTHER_ROUNDING_KL = 0.2
+_OTHER_ROUNDING_KL = 0.15
 MIXTURE_KL, ROUNDED_ROPE_KL = 0.02, 0.1
 """Lowest limits for models that no 16-bit file computes quite as trained. A token of a mixture whose experts are nearly
 tied may be routed to another one: 4e-4 measured on tiny models, where one expert counts most. llama.cpp rounds the

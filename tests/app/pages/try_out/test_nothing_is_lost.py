@@ -1,4 +1,4 @@
-"""What a person wrote on the page Try it stays, whatever is chosen there. The engine is not started."""
+"""Text that a person wrote on the page Try it stays, whatever is chosen there. The engine is not started."""
 
 import pytest
 from app.pages.try_out.asking import ROWS, ask

@@ -1,4 +1,4 @@
-"""What is known of a run's data before another machine trains it."""
+"""Facts about a run's data, before another machine trains it."""
 
 import pytest
 

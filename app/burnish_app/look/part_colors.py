@@ -33,6 +33,7 @@ PART_COLORS = {
     "exchange of gradients": PartColor("#9405b8", "#bc06ea"),
     "expert adapters": PartColor("#c250c6", "#d070d4"),
     "adapter": PartColor("#c66a9c", "#a45488"),
+    "tables with trained rows": PartColor("#b01c74", "#d217af"),
     "optimizer": PartColor("#6a1952", "#fec4e0"),
     "optimizer at work": PartColor("#af5689", "#c06c9f"),
     # Tensors that a forward and backward pass computes: bluish green.

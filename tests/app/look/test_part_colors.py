@@ -41,7 +41,6 @@ def test_the_engine_s_names_are_found():
     assert len(names) > 15
 
 
-@pytest.mark.full
 def test_every_name_of_the_engine_has_a_color_and_no_color_is_left_over():
     assert {name.lower() for name in names_of_the_engine()} == set(PART_COLORS)
 

@@ -16,7 +16,7 @@ from burnish_engine.hardware.probe import probe
 from burnish_engine.train.fast.packed_batch import BUCKET_MULTIPLE
 
 _NO_TIME = 1e30  # rate of what shall take no time
-PARTS = {"gemm": ("products",), "attention": ("attention",), "8-bit": ("eight_bits", "int8"),
+PARTS = {"gemm": ("products", "head"), "attention": ("attention",), "8-bit": ("eight_bits", "int8"),
          "bytes": ("memory", "unpacking", "rotating")}  # fmt: skip
 """Part of a step: the rates that its time goes by."""
 

@@ -212,7 +212,8 @@ def parts_bytes(shape: LayerShape, tokens: int) -> int:
         return 0
     widest = max(made["gate_up"].widest, made["down"].widest)
     finds_largest = shape.eight_bits in {"fp8", "int8"}  # with their rows' largest magnitudes a tile is narrower
-    columns, block = (64 if finds_largest else 128, 32) if widest <= 32 and shape.width == 2 else (64, 16)
+    columns = 128 if widest <= 16 and shape.width == 2 and not finds_largest else 64
+    block = 32 if shape.width == 2 else 16
     blocks = -(-tokens // block)
     splits = max(1, min(_PROGRAMS // -(-size // columns), blocks // _FEWEST_BLOCKS))
     splits = -(-blocks // -(-blocks // splits))

@@ -51,7 +51,8 @@ _BACKWARD, _SLOW_BACKWARD, _BACKWARD_QUERIES = 3.0, 6.0, 1.2
 _NARROW_HEAD, _WIDE_HEAD = 64, 128
 # Operations of the forward pass in the time that one program for keys' gradients takes for a row of one query head.
 # By a 0.5B: 3.4 us for 64 rows on an H200, 4.1 us on a full H100; heads that share a program take half of it.
-_ROW_OPERATIONS = 13.6e6
+_ROW_OPERATIONS = 13.9e6
+_WIDE_ROW_OPERATIONS = 56e6  # heads of 256, whose queries come in blocks of 16
 
 
 @dataclass(frozen=True)
@@ -317,8 +318,10 @@ def backward_operations(spec: DecoderSpec, micro_batch: MicroBatchSize, forward:
         forward: operations of each layer's forward pass.
     """
     group, span = spec.num_heads // spec.num_kv_heads, micro_batch.span or micro_batch.tokens
-    slow = (group % 2 == 1 and spec.head_dim <= _NARROW_HEAD) or spec.head_dim > _WIDE_HEAD
+    wide = spec.head_dim > _WIDE_HEAD
+    slow = (group % 2 == 1 and spec.head_dim <= _NARROW_HEAD) or wide
     share, row = (_SLOW_BACKWARD, 2 * _ROW_OPERATIONS) if slow else (_BACKWARD, _ROW_OPERATIONS)
+    row = _WIDE_ROW_OPERATIONS if wide else row
     found = []
     for layer, operations in zip(spec.layers, forward, strict=True):
         keys = (share - _BACKWARD_QUERIES) * operations

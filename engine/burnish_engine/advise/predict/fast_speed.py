@@ -47,28 +47,29 @@ from burnish_engine.models.decoder.layer_tensors import RECOMPUTED, stacks_again
 from burnish_engine.models.decoder.mixers.declared import declared_mixer
 from burnish_engine.models.families.matrices import StackName
 
-_GEMM_SHARE = 0.683  # share of the dense tensor peak that matrix products reach
+_GEMM_SHARE = 0.681  # share of the dense tensor peak that matrix products reach
+_HEAD_SHARE = 0.72  # the same of products with the head, which are larger than those of layers
 _FP8_RATE = 2.0  # dense tensor peak in FP8, fp32 sums, times that in bf16 (H100, Ada and Blackwell whitepapers)
 _EIGHT_BIT_SHARE = 0.58  # share of the peak that products in 8 bits reach (FP8, H100); MXFP8: not measured
 # The same in INT8 (H100), where the sum runs over many columns; and the columns whose time beginning and ending a tile
 # takes. Four stacks of a 1B and a 4B reached 1,070 TFLOP/s over 2,048 columns and 1,330 over 16,384.
-_INT8_SHARE, _INT8_EDGE = 0.695, 470
+_INT8_SHARE, _INT8_EDGE = 0.735, 560
 _ROTATED_PER_OPERATION = 0.57e12 / 989e12  # weights in NF4 rotated and rounded to INT8 by operations of the bf16 peak
-_ATTENTION_SHARE = 0.415  # share of the bf16 peak that attention reaches forward: heads of 64 0.405, of 128 0.43
+_ATTENTION_SHARE = 0.425  # share of the bf16 peak that attention reaches forward
 _BACKWARD_CPU = 2.5  # time of attention's backward pass by that of the forward pass on processors: five products to two
 _ATTENTION_EDGE = 400  # tokens by which documents count as longer: rows of a tile past the diagonal, loads, stores
-_MEMORY_SHARE = 0.99  # share of the memory's peak rate; a second read of what was just written is not counted
+_MEMORY_SHARE = 0.965  # share of the memory's peak rate; a second read of what was just written is not counted
 # Most bytes/s that a multiprocessor moves in kernels that compute as well: an H200's copies are faster, but not these.
-_MULTIPROCESSOR_BYTES_S = 28.5e9
-_LAYER_S = 80e-6  # time to begin a layer's kernels and for their last programs to end, forward and backward
+_MULTIPROCESSOR_BYTES_S = 29e9
+_LAYER_S = 105e-6  # time to begin a layer's kernels and for their last programs to end, forward and backward
 _AGAIN_S = {"narrow": 4e-6, "attention": 14e-6, "host": 14e-6, "input": 16e-6}  # the same of recomputed kernels
 _TILE_S = 20e-6  # the same time for one further chunk of the feed-forward
 _TILE_FILL = 96  # tokens whose time equals that of filling and draining the multiprocessors once more for a chunk
 _FP32_RATE = 0.125  # share of the tensor peak that fp32 reaches without tensor cores
 # Numbers that a layer moves for one token outside the products and its mixer, forward and in all: for each of hidden
 # size and feed-forward width, by kernel on an H200: norms take 17 hidden sizes, the adapters' skinny products 12, and 3
-# widths of the feed-forward; its activation 9. In INT8 the activation's backward kernel takes as much again (tiles are
-# narrower, for the rows' largest magnitudes), less what forward writes as codes.
+# widths of the feed-forward; its activation 9. In INT8 the activation's backward kernel takes 2 widths more (tiles are
+# narrower, for the rows' largest magnitudes); the rest of what steps in INT8 take is not attributed to a kernel.
 _HIDDEN, _WIDE, _WIDE_FUSED = (10, 29), (4, 16), (3, 12)
 _WIDE_INT8 = 5.5
 _SANDWICH = (4, 14)  # hidden sizes of two more norms
@@ -86,7 +87,8 @@ class Rates(NamedTuple):
     """The rates that a device reaches.
 
     Attributes:
-        products: rate of matrix products, operations/s.
+        products: rate of matrix products in layers, operations/s.
+        head: rate of matrix products with the head, operations/s.
         eight_bits: rate of matrix products in the run's 8-bit format, operations/s.
         int8: the same in INT8, in which logits are beside any of them; sums over few columns reach less.
         rotating: rate of rotating weights in NF4 and rounding them to INT8, weights/s.
@@ -100,6 +102,7 @@ class Rates(NamedTuple):
     """
 
     products: float
+    head: float
     eight_bits: float
     int8: float
     rotating: float
@@ -220,7 +223,7 @@ class FastSpeed:
         weights, chunks = embedding_parameters(spec), -(-micro_batch.supervised_tokens // options.head_chunk_tokens)
         moves = at.link_in if options.head_on_host else at.memory  # while the piece before is multiplied
         filled = options.head_chunk_tokens + _TILE_FILL * (chunks - 1) / max(chunks, 1)
-        product = max(2.0 * filled * weights / at.products, weights * width / moves)
+        product = max(2.0 * filled * weights / at.head, weights * width / moves)
         logits = product
         if self._run.eight_bits.logits_in_int8:
             moved_bytes = width if options.head_on_host else 1  # pieces from the host become codes when they arrive
@@ -361,7 +364,7 @@ def rates(run: FastRun) -> Rates:
         unpacking = UNPACKED_PER_S_AND_CORE * cores
         experts = ExpertRates.of_cpu(run, operations, unpacking)
         memory = _CPU_GB_S * 1e9
-        every = (operations,) * 5  # nothing is computed in 8 bits there
+        every = (operations,) * 6  # nothing is computed in 8 bits there
         return Rates(*every, memory, unpacking, memory, memory, memory, experts)
     gpu = run.gpu or GpuFacts(index=0, name="")
     found = gpu_rates(gpu)
@@ -376,9 +379,10 @@ def rates(run: FastRun) -> Rates:
     eight_bits = int8 if run.eight_bits.products == "int8" else found.bf16_tflops * 1e12 * rate * _EIGHT_BIT_SHARE
     peer = 1e9 * run.peer_gb_s or min(link_in, link_out)  # what cannot be read directly goes through host memory
     experts = ExpertRates.of_gpu(run, peak, eight_bits, memory)
-    products, rotating = peak * _GEMM_SHARE, found.bf16_tflops * 1e12 * _ROTATED_PER_OPERATION
+    products, head = peak * _GEMM_SHARE, peak * _HEAD_SHARE
+    rotating = found.bf16_tflops * 1e12 * _ROTATED_PER_OPERATION
     return Rates(
-        products, eight_bits, int8, rotating, attention, memory, unpacking, link_in, link_out, peer, experts
+        products, head, eight_bits, int8, rotating, attention, memory, unpacking, link_in, link_out, peer, experts
     )  # fmt: skip
 
 

@@ -77,18 +77,18 @@ def backward_tile(dtype: torch.dtype, ranks: Sequence[int], *, largest: bool = F
     """
     if dtype == torch.float32:
         return AdaptedTile(T=16, C=64, warps=8, stages=2)
-    if max(ranks) <= 32 and largest:
-        return AdaptedTile(T=32, C=64, warps=8, stages=3 if max(ranks) <= 16 else 2)
-    if max(ranks) <= 32:
-        return AdaptedTile(T=32, C=128, warps=8, stages=2)
-    return AdaptedTile(T=16, C=64, warps=8, stages=3)
+    if max(ranks) <= 16 and not largest:
+        return AdaptedTile(T=32, C=128, warps=4, stages=2)
+    return AdaptedTile(T=32, C=64, warps=4, stages=2 if max(ranks) <= 32 else 3)
 
 
 def forward_tile(dtype: torch.dtype, ranks: int) -> AdaptedTile:
     """Return the tile of the forward pass by the rank."""
     if dtype == torch.float32:
-        return AdaptedTile(T=_FORWARD_T, C=32, warps=4, stages=3)
-    return AdaptedTile(T=_FORWARD_T, C=128 if ranks <= 32 else 64, warps=4, stages=2 if ranks <= 32 else 3)
+        return AdaptedTile(T=32, C=32, warps=4, stages=3)
+    if ranks <= 16:
+        return AdaptedTile(T=16, C=256, warps=4, stages=2)
+    return AdaptedTile(T=16, C=128, warps=4, stages=3)
 
 
 def backward_plan(

@@ -204,7 +204,7 @@ def test_no_card_has_that_memory(gib):
 
 @pytest.mark.full
 def test_a_full_disk_is_a_note_not_a_limit():
-    full, models = H100.model_copy(update={"disk_free_bytes": 5 * GIB}), few("Qwen/Qwen3-0.6B", "Qwen/Qwen3-32B")
+    full, models = H100.model_copy(update={"disk_free_bytes": 2 * GIB}), few("Qwen/Qwen3-0.6B", "Qwen/Qwen3-32B")
     roomy, answer = find_capacity(H100, models), find_capacity(full, models)
     assert answer.models == roomy.models
     (note,) = [note for note in answer.notes if "disk" in note]

@@ -19,7 +19,7 @@ from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run, read_state
 
-from support.machines.jobs_server import TOKEN, JobsServer, until
+from support.machines.jobs_server import HARDWARE, TOKEN, JobsServer, until
 from support.machines.remote_jobs import UNWATCHED
 from support.runs.tiny_runs import losses, of_kind, tiny_recipe
 
@@ -137,12 +137,9 @@ def test_machines_and_prices_are_the_services_own(service, tmp_path):
         backend_of(service, "t5").offers()
 
 
-@pytest.mark.full
-def test_what_fits_nowhere_is_refused_before_anything_is_sent(service, tmp_path):
-    train = {"micro_batch_tokens": 2**20}
-    recipe = there(tmp_path, **train)
-    data = recipe.data.model_copy(update={"max_length": 2**20})
-    paths = create_run(recipe.model_copy(update={"data": data}), tmp_path / "run")
+def test_what_fits_nowhere_is_refused_before_anything_is_sent(service, tmp_path, monkeypatch):
+    monkeypatch.setitem(HARDWARE[0], "ram", "0.1 GB")
+    paths = create_run(there(tmp_path), tmp_path / "run")
     with pytest.raises(DoesNotFitError):
         train_elsewhere(paths, note=lambda _text: None, backend=backend_of(service, "cpu-basic"))
     assert not service.specs

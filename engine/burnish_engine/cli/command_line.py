@@ -281,7 +281,7 @@ def _prepare_process() -> None:
     os.environ.setdefault(CACHE_VARIABLE, str(user_cache_dir() / "kernels"))
     # GNU OpenMP's idle threads spin so long that two busy processes slow each other several times; must be set before
     # torch or llama.cpp load it.
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     if sys.platform.startswith("linux") and "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # its older name
         # Passes differ in length; without growing segments torch's allocator keeps up to twice the memory it uses
         # (measured, tests/bench/LOG.md). Windows has none.

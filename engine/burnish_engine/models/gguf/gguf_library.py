@@ -51,9 +51,9 @@ def library() -> Any:
         SetupError: The binding cannot be loaded.
     """
     # Read by libgomp when it is loaded. Its default spins so long at every barrier that on a machine with other work to
-    # do two threads become 5 to 30 times slower than one (measured: 46 instead of 280 tokens/s); 10,000 turns cost
-    # nothing on an idle machine and lose little on a busy one.
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    # do two threads become 5 to 30 times slower than one (measured: 46 instead of 280 tokens/s); 2,000 turns keep half
+    # of the speed beside as many other programs as cores, and cost next to nothing on an idle machine.
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")  # a failed assertion would start a debugger and print its pages
     try:
         import llama_cpp

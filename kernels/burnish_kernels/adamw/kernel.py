@@ -294,7 +294,7 @@ def launch_step(
         segments_ptr=tables.block_segments,
         geometry_ptr=tables.geometry,
         scales_ptr=tables.scales,
-        step_scale_ptr=tables.scales if step_scale_S is None else step_scale_S,
+        step_scale_ptr=step_scale_S,
         BLOCK=BLOCK,
         VECTOR=layout.vector,
         SCALED=step_scale_S is not None,

@@ -52,7 +52,7 @@ def launch_forward(
             v_ptr=v_TMD,
             o_ptr=o_TND,
             lse_ptr=lse_NT,
-            sinks_ptr=lse_NT if sinks_N is None else sinks_N,
+            sinks_ptr=sinks_N,
             start_ptr=docs.start_T,
             tiles_ptr=part,
             T=rows,

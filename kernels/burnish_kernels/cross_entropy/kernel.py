@@ -192,13 +192,14 @@ def launch(
     assert loss_R.dtype == torch.float32
     assert scale is None or (scale.numel() == 1 and scale.dtype == torch.float32)
     assert config in CONFIGS
-    counts_R = loss_R if correct_R is None else correct_R
+    if correct_R is not None and correct_R.dtype == torch.bool:
+        correct_R = correct_R.view(torch.uint8)
     cross_entropy_kernel[(rows,)](
         logits_ptr=logits_RV,
         targets_ptr=targets_R,
         loss_ptr=loss_R,
-        scale_ptr=loss_R if scale is None else scale,
-        correct_ptr=counts_R.view(torch.uint8) if counts_R.dtype == torch.bool else counts_R,
+        scale_ptr=scale,
+        correct_ptr=correct_R,
         row_stride=logits_RV.stride(0),
         V=vocabulary,
         softcap=1.0 if softcap is None else softcap,

@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
+from burnish_kernels.adapter_arguments import adapter_arguments
 from burnish_kernels.dispatch import interpreted
 from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, operand, rotated_columns
 from burnish_kernels.eight_bit_linear.rows import EightBitRows
@@ -310,7 +311,8 @@ class EightBitProduct(NamedTuple):
             "T": tokens,
             "N": outputs,
             "K": columns,
-            **adapter_arguments(self.narrow_TR, self.adapter_NR, self.out_TN),
+            **adapter_arguments(self.narrow_TR, self.adapter_NR),
+            "BLOCK_R": rank_block(0 if self.narrow_TR is None else self.narrow_TR.shape[1]),
             "HAS_SCALE": self.scale_N is not None,
             "ROTATION": self.rotation,
             "BLOCK_T": tile.tokens,
@@ -346,22 +348,3 @@ def launch_eight_bit_linear(product: EightBitProduct) -> None:
         PARTS=tile.parts,
         **product.arguments(),
     )
-
-
-def adapter_arguments(
-    narrow_TR: torch.Tensor | None, adapter_NR: torch.Tensor | None, out_TN: torch.Tensor
-) -> dict[str, Any]:
-    """Return the arguments of a product's kernel that say where its adapter lies; without one nothing is read."""
-    ranks = 0 if narrow_TR is None else narrow_TR.shape[1]
-    narrow = out_TN if narrow_TR is None else narrow_TR
-    adapter = out_TN if adapter_NR is None else adapter_NR
-    return {
-        "narrow_ptr": narrow,
-        "adapter_ptr": adapter,
-        "R": ranks,
-        "narrow_stride": narrow.stride(0),
-        "adapter_output": adapter.stride(0),
-        "adapter_rank": adapter.stride(1),
-        "HAS_ADAPTER": ranks > 0,
-        "BLOCK_R": rank_block(ranks),
-    }

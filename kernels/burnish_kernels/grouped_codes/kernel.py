@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
+from burnish_kernels.adapter_arguments import adapter_arguments
 from burnish_kernels.dispatch import interpreted
 from burnish_kernels.eight_bit_linear.kernel import add_adapter, tile_at
 from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, operand, to_e4m3
@@ -204,17 +205,12 @@ def launch_grouped_codes(
     experts, outputs, columns = codes_GNC.shape
     assert codes_GNC.is_contiguous()
     assert x.codes.shape[1] == columns
-    ranks = 0 if narrow_PR is None else narrow_PR.shape[1]
-    narrow = out_PN if narrow_PR is None else narrow_PR
-    adapter = out_PN[None] if adapter_ENR is None else adapter_ENR
     grouped_codes_kernel[(launched_tiles(order, experts) * triton.cdiv(outputs, tile.outputs),)](
         x_ptr=kernel_codes(x.codes),
         x_scale_ptr=x.scale,
         codes_ptr=kernel_codes(codes_GNC),
         scale_ptr=scale_E,
-        narrow_ptr=narrow,
-        adapter_ptr=adapter,
-        bias_ptr=out_PN if bias_EN is None else bias_EN,
+        bias_ptr=bias_EN,
         out_ptr=out_PN,
         order_ptr=order.order,
         offsets_ptr=order.offsets,
@@ -222,24 +218,19 @@ def launch_grouped_codes(
         tile_starts_ptr=order.tile_starts,
         N=outputs,
         C=columns,
-        R=ranks,
         x_stride=x.codes.stride(0),
-        narrow_stride=narrow.stride(0),
-        adapter_expert=adapter.stride(0),
-        adapter_output=adapter.stride(1),
-        adapter_rank=adapter.stride(2),
         out_stride=out_PN.stride(0),
         slots=order.slots,
         first_expert=first_expert,
         experts=experts,
         GATHER=by_token,
-        HAS_ADAPTER=ranks > 0,
+        **adapter_arguments(narrow_PR, adapter_ENR, grouped=True),
         HAS_BIAS=bias_EN is not None,
         EVEN=columns % (tile.parts * tile.reduction) == 0,
         BLOCK_M=order.tile_rows,
         BLOCK_N=tile.outputs,
         BLOCK_C=tile.reduction,
-        BLOCK_R=rank_block(ranks),
+        BLOCK_R=rank_block(0 if narrow_PR is None else narrow_PR.shape[1]),
         PARTS=tile.parts,
         GROUP=tile.group,
         IMPRECISE=short_columns(tile, CODES),

@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
+from burnish_kernels.adapter_arguments import adapter_arguments
 from burnish_kernels.dispatch import interpreted
 from burnish_kernels.eight_bit_linear.kernel import tile_at
 from burnish_kernels.grouped_linear.tiles import LinearTile, Storage, rank_block
@@ -200,18 +201,13 @@ def launch_grouped_linear(
     """Fill the rows of `out_PN` of `experts` experts from `first_expert` on, with which `weight` and `scales` begin."""
     outputs, columns = out_PN.shape[1], x.shape[1]
     dense = storage == "dense"
-    ranks = 0 if narrow_PR is None else narrow_PR.shape[1]
-    adapter = out_PN[None] if adapter_ENR is None else adapter_ENR
-    narrow = x if narrow_PR is None else narrow_PR
     assert dense == (scales is None)
     blocks = triton.cdiv(outputs, tile.outputs)
     grouped_linear_kernel[(launched_tiles(order, experts) * blocks,)](
         x_ptr=x,
         weight_ptr=weight,
-        scale_ptr=weight if scales is None else scales,
-        narrow_ptr=narrow,
-        adapter_ptr=adapter,
-        bias_ptr=out_PN if bias_EN is None else bias_EN,
+        scale_ptr=scales,
+        bias_ptr=bias_EN,
         out_ptr=out_PN,
         order_ptr=order.order,
         offsets_ptr=order.offsets,
@@ -219,15 +215,10 @@ def launch_grouped_linear(
         tile_starts_ptr=order.tile_starts,
         N=outputs,
         C=columns,
-        R=ranks,
         x_stride=x.stride(0),
         weight_expert=weight.stride(0) if dense else 0,
         weight_output=weight.stride(1) if dense else 0,
         weight_column=weight.stride(2) if dense else 0,
-        narrow_stride=narrow.stride(0),
-        adapter_expert=adapter.stride(0),
-        adapter_output=adapter.stride(1),
-        adapter_rank=adapter.stride(2),
         out_stride=out_PN.stride(0),
         slots=order.slots,
         first_expert=first_expert,
@@ -235,14 +226,14 @@ def launch_grouped_linear(
         STORAGE=storage,
         TRANSPOSED=transposed,
         GATHER=by_token,
-        HAS_ADAPTER=ranks > 0,
+        **adapter_arguments(narrow_PR, adapter_ENR, grouped=True),
         HAS_BIAS=bias_EN is not None,
         EVEN=outputs % tile.outputs == 0 and columns % tile.reduction == 0,
         SWAP=bool(tile.swap),
         BLOCK_M=order.tile_rows,
         BLOCK_N=tile.outputs,
         BLOCK_C=tile.reduction,
-        BLOCK_R=rank_block(ranks),
+        BLOCK_R=rank_block(0 if narrow_PR is None else narrow_PR.shape[1]),
         GROUP=tile.group,
         INTERPRETED=interpreted(),
         num_warps=tile.warps,

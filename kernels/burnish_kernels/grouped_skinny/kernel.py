@@ -167,7 +167,7 @@ def launch_outer(
     grouped_outer_kernel[(experts * triton.cdiv(columns, tile.C), triton.cdiv(ranks, tile.R))](
         p_ptr=p_PR,
         q_ptr=q,
-        weights_ptr=out_ERC if weights_Tk is None else weights_Tk,
+        weights_ptr=weights_Tk,
         out_ptr=out_ERC,
         order_ptr=order.order,
         offsets_ptr=order.offsets,

@@ -61,8 +61,8 @@ def launch_combine(
     combine_kernel[(tokens * triton.cdiv(columns, COLUMNS),)](
         y_ptr=y_PH,
         inverse_ptr=order.inverse,
-        weights_ptr=order.inverse if weights_Tk is None else weights_Tk,
-        add_ptr=out_TH if add_TH is None else add_TH,
+        weights_ptr=weights_Tk,
+        add_ptr=add_TH,
         out_ptr=out_TH,
         H=columns,
         y_stride=y_PH.stride(0),

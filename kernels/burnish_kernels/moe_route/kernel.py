@@ -163,7 +163,7 @@ def launch_forward(
     sizes = blocks(experts, router.slots)
     route_forward_kernel[(triton.cdiv(tokens, sizes["ROWS"]),)](
         logits_ptr=logits_TE,
-        bias_ptr=weights_Tk if bias_E is None else bias_E,
+        bias_ptr=bias_E,
         ids_ptr=ids_Tk,
         weights_ptr=weights_Tk,
         T=tokens,

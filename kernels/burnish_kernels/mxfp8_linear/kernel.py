@@ -13,11 +13,12 @@ import torch
 import triton
 import triton.language as tl
 
+from burnish_kernels.adapter_arguments import adapter_arguments
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.eight_bit_linear.kernel import adapter_arguments, add_adapter, tile_at
+from burnish_kernels.eight_bit_linear.kernel import add_adapter, tile_at
 from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, operand, to_e4m3
 from burnish_kernels.eight_bit_linear.rows import LARGEST
-from burnish_kernels.eight_bit_linear.tiles import EightBitTile
+from burnish_kernels.eight_bit_linear.tiles import EightBitTile, rank_block
 from burnish_kernels.mxfp8_linear import reference
 from burnish_kernels.mxfp8_linear.blocks import BLOCK, MxRows, MxWeight
 
@@ -213,7 +214,8 @@ def launch_mxfp8_linear(
         weight_stride=weight.codes.stride(0),
         scale_output=weight.scale.stride(0),
         scale_column=weight.scale.stride(1),
-        **adapter_arguments(narrow_TR, adapter_NR, out_TN),
+        **adapter_arguments(narrow_TR, adapter_NR),
+        BLOCK_R=rank_block(0 if narrow_TR is None else narrow_TR.shape[1]),
         out_stride=out_TN.stride(0),
         EVEN=columns % tile.reduction == 0,
         BLOCK_T=tile.tokens,

@@ -95,7 +95,8 @@ def rms_norm_forward_kernel(
     """Normalize one row, or the sum of two."""
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
-    residual_ptr += row * residual_stride
+    if HAS_RESIDUAL:
+        residual_ptr += row * residual_stride
     y_ptr += row * y_stride
     sum_ptr += row * sum_stride
     # All of the row is asked for before the first sum waits for any of it.
@@ -197,10 +198,12 @@ def rms_norm_backward_kernel(
     """Compute the gradient of one row before the norm."""
     row = tl.program_id(0).to(tl.int64)
     dy_ptr += row * dy_stride
-    dsum_ptr += row * dsum_stride
+    if HAS_DSUM:
+        dsum_ptr += row * dsum_stride
     sum_ptr += row * sum_stride
     dx_ptr += row * dx_stride
-    y_ptr += row * y_stride
+    if HAS_Y:
+        y_ptr += row * y_stride
     inverse = tl.load(inverse_ptr + row)
     head = tl.arange(0, HEAD)
     in_head = head < H
@@ -254,7 +257,7 @@ def launch_forward(
     assert inverse_T.dtype == torch.float32
     rms_norm_forward_kernel[(rows,)](
         x_ptr=x_TH,
-        residual_ptr=x_TH if residual_TH is None else residual_TH,
+        residual_ptr=residual_TH,
         weight_ptr=weight_H,
         y_ptr=y_TH,
         sum_ptr=sum_TH,
@@ -292,13 +295,13 @@ def launch_backward(
     assert inverse_T.dtype == torch.float32
     rms_norm_backward_kernel[(rows,)](
         dy_ptr=dy_TH,
-        dsum_ptr=dy_TH if dsum_TH is None else dsum_TH,
+        dsum_ptr=dsum_TH,
         sum_ptr=sum_TH,
         weight_ptr=weight_H,
         inverse_ptr=inverse_T,
         dx_ptr=dx_TH,
-        y_ptr=dx_TH if y_TH is None else y_TH,
-        factor_ptr=inverse_T if factor_H is None else factor_H,
+        y_ptr=y_TH,
+        factor_ptr=factor_H,
         **_codes(codes, dx_TH),
         H=hidden,
         dy_stride=dy_TH.stride(0),

@@ -130,7 +130,7 @@ def launch_forward(
     short_conv_forward_kernel[_grid(rows, channels)](
         bcx_ptr=bcx_TC,
         weight_ptr=weight_HL,
-        bias_ptr=weight_HL if bias_H is None else bias_H,
+        bias_ptr=bias_H,
         start_ptr=start_T,
         y_ptr=y_TH,
         T=rows,
@@ -163,7 +163,7 @@ def launch_backward(
         dy_ptr=dy_TH,
         bcx_ptr=bcx_TC,
         weight_ptr=weight_HL,
-        bias_ptr=weight_HL if bias_H is None else bias_H,
+        bias_ptr=bias_H,
         start_ptr=start_T,
         end_ptr=end_T,
         dbcx_ptr=dbcx_TC,

@@ -113,7 +113,7 @@ def launch_project_codes(
         a_ptr=a_RC,
         out_ptr=out_TR,
         largest_ptr=largest_T,
-        factor_ptr=largest_T if factor_C is None else factor_C,
+        factor_ptr=factor_C,
         codes_ptr=kernel_codes(codes.codes),
         scale_ptr=codes.scale,
         T=tokens,

@@ -278,7 +278,7 @@ def launch_quantize_rows(x_TK: torch.Tensor, factor_K: torch.Tensor | None, out:
     tile = rows_tile(columns)
     quantize_rows_kernel[(triton.cdiv(tokens, tile.rows),)](
         x_ptr=x_TK,
-        factor_ptr=out.scale if factor_K is None else factor_K,
+        factor_ptr=factor_K,
         codes_ptr=kernel_codes(out.codes),
         scale_ptr=out.scale,
         T=tokens,

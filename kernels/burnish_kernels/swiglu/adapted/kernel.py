@@ -62,23 +62,20 @@ def _store_part(parts_ptr, first_row, sums, column, size, ranks, RANKS: tl.const
 
 
 @triton.jit
-def _largest(values, factor_ptr, column, size, HAS_FACTOR: tl.constexpr):
+def _largest(values, factor_ptr, first, column, size, HAS_FACTOR: tl.constexpr):
     """Return the largest magnitude of each row of a tile times the columns' factors, fp32."""
     wide = values.to(tl.float32)
     if HAS_FACTOR:
-        wide *= tl.load(factor_ptr + column, mask=column < size, other=0.0)[None, :]
+        wide *= tl.load(factor_ptr + first + column, mask=column < size, other=0.0)[None, :]
     return tl.max(magnitude(wide), axis=1)
 
 
 @triton.jit
-def _raise_largest(
-    largest_at, dgate, dup, factor_ptr, column, size, own, HAS_LARGEST: tl.constexpr, HAS_FACTOR: tl.constexpr
-):
+def _raise_largest(largest_at, dgate, dup, factor_ptr, column, size, own, HAS_FACTOR: tl.constexpr):
     """Raise the rows' largest magnitudes to those of a tile. They are compared as the bits of numbers from zero on."""
-    if HAS_LARGEST:
-        gate = _largest(dgate, factor_ptr, column, size, HAS_FACTOR)
-        top = tl.maximum(gate, _largest(dup, factor_ptr + size, column, size, HAS_FACTOR))
-        tl.atomic_max(largest_at, top.to(tl.int32, bitcast=True), mask=own)
+    gate = _largest(dgate, factor_ptr, 0, column, size, HAS_FACTOR)
+    top = tl.maximum(gate, _largest(dup, factor_ptr, size, column, size, HAS_FACTOR))
+    tl.atomic_max(largest_at, top.to(tl.int32, bitcast=True), mask=own)
 
 
 @triton.jit(do_not_specialize=["T"])
@@ -148,8 +145,9 @@ def adapted_backward_kernel(
         tl.store(dgate_ptr + far * dgate_stride + dgate_tile, dgate, mask=inside)
         tl.store(dup_ptr + far * dgate_stride + dgate_tile, dup, mask=inside)
         own = token + lane < end
-        largest_at = largest_ptr + token + lane
-        _raise_largest(largest_at, dgate, dup, factor_ptr, column, size, own, HAS_LARGEST, HAS_FACTOR)
+        if HAS_LARGEST:
+            largest_at = largest_ptr + token + lane
+            _raise_largest(largest_at, dgate, dup, factor_ptr, column, size, own, HAS_FACTOR)
         if ACT_RANKS > 0:
             p = _narrow(act_p_ptr, act_p_stride, token, lane, end, act_ranks, ACT_RANKS)
             act = _opaque((gate * share * up).to(dtype), INTERPRETED)
@@ -265,7 +263,8 @@ def launch_backward(
     assert gate_up_TJ.shape == dgate_up_TJ.shape == (rows, 2 * size)
     assert parts.shape == (plan.splits, act_ranks + gate_ranks + up_ranks, size)
     assert plan.splits * plan.tokens >= rows
-    act_p_TR, gate_p_TR, up_p_TR = (dact_TI if factor is None else factor for factor in factors)
+    act_p_TR, gate_p_TR, up_p_TR = factors
+    act_stride, gate_stride, up_stride = (0 if factor is None else factor.stride(0) for factor in factors)
     adapted_backward_kernel[(triton.cdiv(size, plan.tile.C), plan.splits)](
         dact_ptr=dact_TI,
         gate_ptr=gate_up_TJ,
@@ -276,16 +275,16 @@ def launch_backward(
         gate_p_ptr=gate_p_TR,
         up_p_ptr=up_p_TR,
         parts_ptr=parts,
-        factor_ptr=parts if factor_J is None else factor_J,
-        largest_ptr=parts if largest_T is None else largest_T.zero_().view(torch.int32),
+        factor_ptr=factor_J,
+        largest_ptr=None if largest_T is None else largest_T.zero_().view(torch.int32),
         T=rows,
         size=size,
         dact_stride=dact_TI.stride(0),
         gate_stride=gate_up_TJ.stride(0),
         dgate_stride=dgate_up_TJ.stride(0),
-        act_p_stride=act_p_TR.stride(0),
-        gate_p_stride=gate_p_TR.stride(0),
-        up_p_stride=up_p_TR.stride(0),
+        act_p_stride=act_stride,
+        gate_p_stride=gate_stride,
+        up_p_stride=up_stride,
         act_ranks=act_ranks,
         gate_ranks=gate_ranks,
         up_ranks=up_ranks,

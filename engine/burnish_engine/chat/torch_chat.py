@@ -13,6 +13,8 @@ from burnish_engine.contract.garbage import collect_as_usual
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.generation.generate import generate_replies, generate_stream, reply_groups
 from burnish_engine.models.generation.sampling import GeneratedReply, ReplyStream, Sampling
+from burnish_engine.models.saved_adapters.adapter_files import read_files
+from burnish_engine.models.saved_adapters.base_checks import refuse_other_tokens
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +56,8 @@ class TorchChat:
         from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
         from burnish_engine.models.generation.load_fast import load_for_generation
 
+        if adapter is not None:
+            refuse_other_tokens(read_files(adapter), source)
         self._tokenizer = load_tokenizer(source)
         self._template = tokenizer_template(self._tokenizer)
         device = device or torch.device("cpu")

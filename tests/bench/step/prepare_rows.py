@@ -1,6 +1,6 @@
 """Compares preparing a dataset with `datasets.map` and `apply_chat_template` alone, on the same cores in one call.
 
-    python tests/bench prepare_rows [--rows 100000] [--workers 2] [--turns 1] [--model FOLDER] [--only burnish]
+    python tests/bench prepare_rows [--rows 100000] [--workers 2] [--turns 1] [--rounds 1] [--model FOLDER]
 
 Each side is a fresh process with empty caches. Burnish reads, checks, renders, locates what is learned, tokenizes and
 looks for copies; `datasets` renders and tokenizes. Prints wall time, processor time of each process with its children,
@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -112,23 +113,26 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--turns", type=int, default=1, help="exchanges of each conversation")
     parser.add_argument("--model", type=Path, help="folder with a tokenizer and its chat template")
-    parser.add_argument("--only", choices=["burnish", "datasets"])
+    parser.add_argument("--rounds", type=int, default=1, help="how often both sides are measured, by turns")
     args = parser.parse_args()
     if args.model is None:
         from burnish_engine.models.checkpoint import embedded
 
         args.model = embedded.ensure()
     sides = {"burnish": _BURNISH, "datasets": _DATASETS}
-    found: dict[str, dict[str, float]] = {}
+    found = dict[str, list[dict[str, float]]]()
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.jsonl"
         write_rows(rows, args.rows, args.turns)
         print(f"{args.rows:,} rows, {rows.stat().st_size / 1e6:.1f} MB, {args.workers} workers")
-        for name in [args.only] if args.only else sides:
-            homes = {"BURNISH_HOME": f"{folder}/{name}", "HF_HOME": f"{folder}/{name}", "HF_HUB_OFFLINE": "1"}
-            words = [str(args.model), str(rows), str(args.workers)]
-            found[name] = measured(sides[name], words, {**os.environ, **homes})
-            print(name, json.dumps({key: round(value, 2) for key, value in found[name].items()}), flush=True)
-    if len(found) == len(sides):
-        for key in ("wall_s", "processor_s"):
-            print(f"{key}: {found['burnish'][key] / found['datasets'][key]:.2f} times datasets.map")
+        for turn in range(args.rounds):
+            for name, code in sides.items():
+                home = f"{folder}/{name}{turn}"
+                homes = {"BURNISH_HOME": home, "HF_HOME": home, "HF_HUB_OFFLINE": "1"}
+                words = [str(args.model), str(rows), str(args.workers)]
+                taken = measured(code, words, {**os.environ, **homes})
+                found.setdefault(name, []).append(taken)
+                print(name, json.dumps({key: round(value, 2) for key, value in taken.items()}), flush=True)
+    for key in ("wall_s", "processor_s"):
+        ours, theirs = (statistics.median(taken[key] for taken in found[name]) for name in sides)
+        print(f"{key}: {ours / theirs:.2f} times datasets.map")

@@ -126,7 +126,8 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Apply an intercepted operator, with its operands and result bounded."""
         if operator == "+" and type(left) is str and type(right) is str:
-            return self.bounded(left + right)
+            joined = left + right
+            return joined if len(joined) <= self._most_chars else self.bounded(joined)
         if operator == "*":
             for text, count in ((left, right), (right, left)):
                 sized = isinstance(text, (str, list, tuple)) and isinstance(count, int)

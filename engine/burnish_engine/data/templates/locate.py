@@ -116,7 +116,7 @@ class ReplyLocator:
         return PromptEnd(end + shared if shared > common_prefix_length(prompt, alone) else -1, whole=False)
 
     def begin_of_another(self, messages: Messages, turn: int, text: str, tools: Sequence[Any]) -> int:
-        """Find the index where another reply, of one character and without thoughts, would begin; -1 if unknown.
+        """Find the index where another reply, of one character alone, would begin; -1 if unknown.
 
         Args:
             messages: turns of the conversation.
@@ -125,10 +125,13 @@ class ReplyLocator:
             tools: JSON schemas of the tools, for the template.
         """
         mark = unused_characters(messages, text)[0]
-        other = {name: value for name, value in messages[turn].items() if name != THOUGHTS} | {"content": mark}
-        whole = self.render_or_none([*messages[:turn], other, *messages[turn + 1 :]], tools) or ""
-        before, found, _ = whole.partition(mark)
-        return len(before) if found and text.startswith(before) else -1
+        other = {name: value for name, value in messages[turn].items() if name not in (THOUGHTS, "tool_calls")}
+        upto = [*messages[:turn], {**other, "content": mark}]
+        for after in (messages[turn + 1 :], []) if "tool_calls" in messages[turn] else (messages[turn + 1 :],):
+            before, found, _ = (self.render_or_none([*upto, *after], tools) or "").partition(mark)
+            if found and text.startswith(before):
+                return len(before)
+        return -1
 
     def _marked_bounds(
         self,

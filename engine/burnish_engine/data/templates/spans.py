@@ -22,8 +22,9 @@ from burnish_engine.data.templates.written import EARLIER_THOUGHTS, Lost, lost_c
 Span = tuple[int, int]
 Learn = Literal["responses", "last", "everything"]
 
-NOT_LOCATED = "the reply could not be located in the rendered text"
+NOT_LOCATED = "could not be located in the rendered text"
 NOTHING_LEFT = "the chat template leaves nothing of a reply to learn"
+_FROM_HERE_ALIKE = 10  # replies from here on are not told apart in reasons, which are counted
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,12 @@ class ChatRenderer:
         text = self._template.render(messages, tools=tools)
         turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
         prompts = [self._prompt(messages[:turn], text, tools) for turn in turns]
-        located, follows = self._located(messages, turns, text, prompts, tools)
+        try:
+            located, follows = self._located(messages, turns, text, prompts, tools)
+        except RowError as error:
+            raise (
+                RowError(self._unlocated(messages, turns, tools)) if error.reason == NOT_LOCATED else error
+            ) from None
         ends_with_reply = turns[-1] == len(messages) - 1
         closed = self._closed(text, located, ends_with_reply=ends_with_reply)
         lost = lost_content(messages, closed[0], dict(zip(turns, closed[1], strict=True)))
@@ -177,17 +183,42 @@ class ChatRenderer:
             ]
             spans = [(start.at, end) for start, (_, end) in zip(starts, bounds or [], strict=True)]
             if spans and _ascending(spans):
-                if all(
-                    self._is_left(span, marked, text) for span, (marked, _) in zip(spans, bounds or [], strict=True)
-                ):
+                begins = [
+                    self._reply_locator.begin_of_another(messages, turn, text, tools)
+                    if marked is None and start == end
+                    else marked or 0
+                    for turn, (start, end), (marked, _) in zip(turns, spans, bounds or [], strict=True)
+                ]
+                if all(self._is_left(span, text, begin) for span, begin in zip(spans, begins, strict=True)):
                     return spans, starts[-1].whole
                 reason = NOTHING_LEFT
         raise RowError(reason)
 
-    def _is_left(self, span: Span, marked: int | None, text: str) -> bool:
-        """Whether anything of a reply is left to learn: text, or its end where the prompt holds all that is written."""
+    def _unlocated(self, messages: Messages, turns: Sequence[int], tools: Sequence[Any]) -> str:
+        """Name the first reply that cannot be located, and what the rendering lacks of it."""
+        number, turn, upto, text = 0, turns[-1], messages, ""
+        for number, behind in enumerate([*turns[1:], len(messages)], 1):
+            turn, upto = turns[number - 1], messages[:behind]
+            text = self._reply_locator.render_or_none(upto, tools) or ""
+            if text and not self._is_located(upto, turns[:number], text, tools):
+                break
+        missing = [one.kind for one in lost_content(upto, text, {turn: (0, len(text))}) if one.turn == turn]
+        which = str(number) if number < _FROM_HERE_ALIKE else f"{_FROM_HERE_ALIKE} or later"
+        what = ", a call of a tool," if messages[turn].get("tool_calls") else ""
+        return f"reply {which}{what} {NOT_LOCATED}{': it has ' if missing else ''}{', '.join(missing)}"
+
+    def _is_located(self, messages: Messages, turns: Sequence[int], text: str, tools: Sequence[Any]) -> bool:
+        """Whether all replies can be located."""
+        try:
+            self._located(messages, turns, text, [self._prompt(messages[:turn], text, tools) for turn in turns], tools)
+        except RowError as error:
+            return error.reason != NOT_LOCATED
+        return True
+
+    def _is_left(self, span: Span, text: str, begin: int) -> bool:
+        """Whether anything of a reply, which begins there, is left to learn: text, or its end behind the prompt."""
         start, end = span
-        return start < end or (marked is not None and marked < end and self._turn_end.match(text, end) is not None)
+        return start < end or (0 <= begin < end and self._turn_end.match(text, end) is not None)
 
     def _start(
         self,

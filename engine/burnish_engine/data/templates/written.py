@@ -56,8 +56,11 @@ def lost_content(messages: Messages, text: str, replies: Mapping[int, tuple[int,
     between = _SearchedPart(text, 0, next(ends))
     for turn, message in enumerate(messages):
         if turn in replies:
-            window = _SearchedPart(text, low, replies[turn][1])
-            lost += [Lost(turn, kind) for kind in _lost_of_reply(message, window, is_last=turn == last)]
+            begin = between.at  # a prompt may hold what a reply begins with, but not what is said before it
+            lost += [
+                Lost(turn, kind)
+                for kind in _lost_of_reply(message, text, begin, replies[turn][1], is_last=turn == last)
+            ]
             low = replies[turn][1]
             between = _SearchedPart(text, low, next(ends))
             continue
@@ -72,7 +75,7 @@ class _SearchedPart:
     """A part of a rendering in which the pieces of turns are searched for, one after another."""
 
     def __init__(self, text: str, low: int, high: int) -> None:
-        self._text, self._low, self._high, self._at = text, low, high, low
+        self._text, self._low, self._high, self.at = text, low, high, low
         self._taken = list[str]()
 
     def take(self, piece: str) -> bool:
@@ -82,8 +85,9 @@ class _SearchedPart:
             return True
         end = self._find(core)
         if end < 0:
-            return self._text.count(core, self._low, self._high) > self._taken.count(core)
-        self._at = end
+            taken = sum(other.count(core) for other in self._taken)
+            return any(self._text.count(one, self._low, self._high) > taken for one in _spellings(core))
+        self.at = end
         self._taken.append(core)
         return True
 
@@ -102,15 +106,15 @@ class _SearchedPart:
 
     def skip(self, piece: str) -> None:
         """Go on behind a piece, if it is there."""
-        self._at = max(self._at, self._find(piece.strip()))
+        self.at = max(self.at, self._find(piece.strip()))
 
     def _find(self, core: str) -> int:
         """Find the index behind a piece in any of its spellings; -1 without one."""
         for spelling in _spellings(core):
-            found = self._text.find(spelling, self._at, self._high)
+            found = self._text.find(spelling, self.at, self._high)
             if found >= 0:
                 return found + len(spelling)
-        return self._at if "".join(core.split()) in "".join(self._text[self._at : self._high].split()) else -1
+        return self.at if "".join(core.split()) in "".join(self._text[self.at : self._high].split()) else -1
 
 
 def _spellings(core: str) -> Iterator[str]:
@@ -125,18 +129,20 @@ def _spellings(core: str) -> Iterator[str]:
         yield repr(core)[1:-1]
 
 
-def _lost_of_reply(message: Mapping[str, Any], window: _SearchedPart, *, is_last: bool) -> Iterator[str]:
-    """Yield the kinds of what is missing of a reply."""
+def _lost_of_reply(message: Mapping[str, Any], text: str, low: int, high: int, *, is_last: bool) -> Iterator[str]:
+    """Yield the kinds of what is missing of a reply between two indices of the text."""
     calls = message.get("tool_calls") or ()
     thoughts, said = message.get(THOUGHTS) or "", message["content"] or ""
     if not thoughts and "</think>" in said:
         opening, _, said = said.partition("</think>")
         thoughts = opening.strip().removeprefix("<think>")
-    if not window.has(thoughts):
+    words, called = _SearchedPart(text, low, high), _SearchedPart(text, low, high)
+    if not words.take(thoughts):
         yield LAST_THOUGHTS if is_last else EARLIER_THOUGHTS
-    if not window.has(said):
+    has_calls = all(_takes_call(call["function"], called) for call in calls)
+    if not words.take(said):
         yield BESIDE_CALL if calls else REPLY
-    if not all(_takes_call(call["function"], window) for call in calls):
+    if not has_calls:
         yield CALL
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from burnish_engine.data.templates.spans import RenderedRow
 from burnish_engine.data.templates.template import adds_bos
 from burnish_engine.data.tokens import slices
+from burnish_engine.data.tokens.byte_tokens import ByteTokens, PlacedTokens
 
 Ids = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.bool_]
@@ -170,6 +171,7 @@ class Encoder:
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
+        self._bytes = ByteTokens(backend) if ByteTokens.is_lossless(backend) else None
         self.adds_bos = parts.adds_bos
         self._bos, self._eos = parts.bos_id, parts.eos_id
         self._swallowing = dict(parts.swallowing)
@@ -192,13 +194,9 @@ class Encoder:
 
     def _encode_together(self, rows: Sequence[RenderedRow]) -> Iterator[Encoded]:
         """Tokenize rows at once, and compute all their flags as those of one long text with a gap after each row."""
-        found = self._backend.encode_batch([row.text for row in rows], add_special_tokens=False)
-        counts = [len(encoding) for encoding in found]
+        texts = [row.text for row in rows]
+        ids, counts, offsets = (self._bytes and self._bytes.place(texts)) or self._with_offsets(texts)
         ends = np.cumsum(counts, dtype=np.int64).tolist()
-        total = ends[-1] if ends else 0
-        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in found), np.int32, total)
-        pairs = chain.from_iterable(encoding.offsets for encoding in found)
-        offsets = np.fromiter(chain.from_iterable(pairs), np.int64, 2 * total).reshape(-1, 2)
         if self._swallowing:
             for row, end, count in zip(rows, ends, counts, strict=True):
                 self._shrink(row.text, ids[end - count : end], offsets[end - count : end])
@@ -214,6 +212,15 @@ class Encoder:
         for end, count in zip(ends, counts, strict=True):
             own = slice(end - count, end)
             yield Encoded(ids[own], supervised[own], starts[own])
+
+    def _with_offsets(self, texts: Sequence[str]) -> PlacedTokens:
+        """Tokenize texts, and ask the tokenizer where the tokens lie."""
+        found = self._backend.encode_batch(texts, add_special_tokens=False)
+        counts = [len(encoding) for encoding in found]
+        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in found), np.int32, sum(counts))
+        pairs = chain.from_iterable(encoding.offsets for encoding in found)
+        offsets = np.fromiter(chain.from_iterable(pairs), np.int64, 2 * len(ids)).reshape(-1, 2)
+        return PlacedTokens(ids, counts, offsets)
 
     def _encode_slices(self, row: RenderedRow) -> list[Encoded]:
         parts = slices.tokenize_slices(lambda text: self._backend.encode(text, add_special_tokens=False), row.text)

@@ -21,6 +21,8 @@ from burnish_engine.export.weights.nf4_merge import round_trip
 from burnish_engine.models.checkpoint.meta_model import meta_model, stored_names
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.families import family
+from burnish_engine.models.saved_adapters.adapter_files import read_files
+from burnish_engine.models.saved_adapters.base_checks import refuse_other_tokens
 
 PLAIN_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types of unquantized base tensors; a tensor of any other type is quantized."""
@@ -51,6 +53,8 @@ class MergedWeights:
 
     def __init__(self, source: ModelSource, adapter: Path | None, rounded: Collection[str] = frozenset()) -> None:
         check_kind("safetensors", source, adapter)
+        if adapter is not None:
+            refuse_other_tokens(read_files(adapter), source)
         self._rounded = rounded
         self.source = source
         files = _tensor_files(source.folder)

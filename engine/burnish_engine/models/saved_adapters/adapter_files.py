@@ -46,7 +46,6 @@ _BEYOND_LORA = {
     "lora_bias": "holds biases",
 }
 """Keys that add trained tensors to low-rank matrices, and what to say of each."""
-_TABLES = ("embed_tokens", "lm_head")
 _BASE_CHANGING_STARTS = ("pissa", "corda", "olora", "loftq", "lora_ga")
 """Values of init_lora_weights with which PEFT changes the base's own weights, also where it loads such an adapter."""
 
@@ -212,35 +211,6 @@ def why_not_plain_lora(config: Mapping[str, Any]) -> str:
     if other := other_parameters(config):  # PEFT's "all-linear" reaches the routers of a mixture too
         return f"adapts {other[0]}, which is no matrix of experts"
     return next((reason for key, reason in _BEYOND_LORA.items() if config.get(key)), "")
-
-
-def refuse_other_vocabulary(files: AdapterFiles, rows: int, base: str) -> None:
-    """Refuse an adapter that was trained with another number of tokens than its base has.
-
-    Args:
-        files: the adapter.
-        rows: number of rows of the base's embedding; 0: not known.
-        base: name of the base, for the error.
-
-    Raises:
-        SetupError: Embedding or head of the adapter has another number of rows.
-    """
-    last_token = max((max(rows, default=-1) for rows in token_rows(files.config).values()), default=-1)
-    sizes = {f"its token {last_token:,}": last_token + 1} if last_token >= rows else {}
-    for name, stored in files.tensors.items():
-        part = part_of(name)
-        last = part.module.removesuffix(".weight").rpartition(".")[2]
-        of_table = (last in _TABLES and part.kind in ("whole", "frozen")) or (last == "lm_head" and part.kind == "B")
-        if len(stored.shape) == 2 and (of_table or part.kind == "EA"):
-            sizes[name] = stored.shape[-1 if part.kind == "EA" else 0]
-    for what, size in sizes.items():
-        if rows and size != rows:
-            raise SetupError(
-                f"The adapter in {files.folder} was trained with another vocabulary: by {what} it has {size:,} tokens, "
-                f"and {base} has {rows:,}.",
-                f"Resize the model to {size:,} tokens with transformers (resize_token_embeddings), save it with the "
-                "adapter's tokenizer, and set model.path to that folder.",
-            )
 
 
 def token_rows(config: Mapping[str, Any]) -> dict[str, list[int]]:

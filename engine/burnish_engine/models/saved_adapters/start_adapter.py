@@ -19,7 +19,6 @@ from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, Adapte
 from burnish_engine.contract.run.card import HashedFile, RunCard
 from burnish_engine.contract.units import file_size
 from burnish_engine.models.checkpoint.source import ModelSource
-from burnish_engine.models.checkpoint.tokenizer_file import read_tokenizer_file
 from burnish_engine.models.families.adapter_targets import StartedSection
 from burnish_engine.models.families.experts import EXPERT_MATRICES, parameter_name
 from burnish_engine.models.saved_adapters.adapter_files import (
@@ -27,8 +26,8 @@ from burnish_engine.models.saved_adapters.adapter_files import (
     beyond_layers,
     reached_modules,
     read_files,
-    refuse_other_vocabulary,
 )
+from burnish_engine.models.saved_adapters.base_checks import refuse_missing_biases, refuse_other_tokens
 from burnish_engine.models.saved_adapters.saved_adapter import (
     ADAPTER_FILES,
     CONFIG_FILE,
@@ -106,39 +105,17 @@ def refuse_other_base(start: StartAdapter, source: ModelSource) -> None:
     """Refuse an adapter whose run trained on other weights than the recipe's model, judged by their names and sizes.
 
     Raises:
-        SetupError: The weights are others, or the adapter was trained with another vocabulary.
+        SetupError: The weights are others, or the adapter was trained with another vocabulary, or it has biases for
+            layers that have none.
     """
-    refuse_other_vocabulary(start.files, source.rows, source.name)
-    refuse_other_tokenizer(start.folder, source)
+    refuse_other_tokens(start.files, source)
+    refuse_missing_biases(start.files, source)
     if not start.base_weights:
         return
     found = {file.name: file.stat().st_size for file in sorted(source.folder.glob("*.safetensors"))}
     wanted = {file.name: file.bytes for file in start.base_weights}
     if found != wanted:
         raise other_base(start, source, f"{_listed(wanted)}; here are {_listed(found)}")
-
-
-def refuse_other_tokenizer(folder: Path, source: ModelSource) -> None:
-    """Refuse an adapter beside which lies a tokenizer with tokens that the model's does not have.
-
-    Raises:
-        SetupError: There are such tokens, or a tokenizer is damaged.
-    """
-    beside, own = read_tokenizer_file(folder), read_tokenizer_file(source.folder)
-    if beside is None or own is None:
-        return
-    known = {token.id: token.text for token in (*own.added, *([own.last] if own.last else []))}
-    new = [
-        token
-        for token in beside.added
-        if token.id > max(known, default=-1) or known.get(token.id, token.text) != token.text
-    ]
-    if new:
-        raise SetupError(
-            f"The adapter in {folder} was trained with another tokenizer, which lies beside it: {len(new)} of its "
-            f"tokens are not {source.name}'s, first {new[0].text!r} ({new[0].id}).",
-            "Copy the model's folder, put the adapter's tokenizer files into the copy, and set model.path to it.",
-        )
 
 
 def other_base(start: StartAdapter, source: ModelSource, evidence: str) -> SetupError:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import IO, Protocol
+from typing import IO, Protocol, Self
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.units import file_size
@@ -110,10 +110,12 @@ def run_into(
     """
     with _process(shell, script, out, feeds=feed is not None) as (process, errors):
         if feed is not None and process.stdin is not None:
-            with suppress(OSError):  # it ended before (EINVAL on Windows): its status says why
-                feed(process.stdin)
-            with suppress(OSError):
-                process.stdin.close()
+            with _Patience(shell, process, wait_s) as patience:
+                with suppress(OSError):  # it ended before (EINVAL on Windows): its status says why
+                    feed(process.stdin)
+                with suppress(OSError):
+                    process.stdin.close()
+            patience.check()
         _check(shell, _wait(shell, process, out, wait_s, most_bytes), errors)
 
 
@@ -133,19 +135,55 @@ def _wait(shell: Shell, process: subprocess.Popen[bytes], out: IO[bytes], wait_s
     return status
 
 
-def stream(shell: Shell, script: str) -> Iterator[str]:
+def stream(shell: Shell, script: str, *, silence_s: float = _ANSWER_S) -> Iterator[str]:
     """Run a script and yield its lines as they come; closing the iterator ends the script's connection.
 
+    Args:
+        shell: where to run it.
+        script: script for a POSIX shell, which prints something more often than `silence_s`.
+        silence_s: time without a line after which the connection counts as broken, seconds.
+
     Raises:
-        DroppedError: The connection broke.
+        DroppedError: The connection broke, or nothing came for too long.
         SetupError: The host refuses us, or the script failed.
     """
     with _process(shell, script, subprocess.PIPE, feeds=False) as (process, errors):
         if process.stdout is None:
             raise AssertionError("it was asked for a pipe")
-        while line := process.stdout.readline(_LONGEST_LINE):
+        while True:
+            with _Patience(shell, process, silence_s) as patience:
+                line = process.stdout.readline(_LONGEST_LINE)
+            patience.check()
+            if not line:
+                break
             yield line.decode("utf-8", errors="replace").rstrip("\n")
         _check(shell, process.wait(), errors)
+
+
+class _Patience:
+    """Ends a script that keeps us waiting for longer than a limit, so that what waits for it goes on."""
+
+    def __init__(self, shell: Shell, process: subprocess.Popen[bytes], limit_s: float) -> None:
+        self._host, self._limit_s, self._ran_out = shell.host, limit_s, False
+        self._process = process
+        self._timer = threading.Timer(limit_s, self._end)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def check(self) -> None:
+        """Raise DroppedError where the limit was reached."""
+        if self._ran_out:
+            raise DroppedError(f"nothing came from {self._host} for {self._limit_s:.0f} s")
+
+    def _end(self) -> None:
+        self._ran_out = True
+        end_tree(self._process.pid)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from burnish_engine.data.rows.conversation import Conversation, Message
 from burnish_engine.data.templates.row_renderer import RowRenderer
 from burnish_engine.data.templates.spans import NOT_LOCATED, ChatRenderer
 from burnish_engine.data.templates.template import ChatTemplate, chat_template
+from burnish_engine.data.templates.written import BESIDE_CALL, REPLY
 
 # The reference: each template written out by hand as (text, is it learned) segments. Nothing is searched for.
 
@@ -164,7 +165,41 @@ def test_reply_that_cannot_be_located_is_refused():
     source = "{{ messages | length }}{{ range(messages | length) | join('+') }}"
     with pytest.raises(RowError) as caught:
         render(source)
-    assert caught.value.reason == NOT_LOCATED
+    assert NOT_LOCATED in caught.value.reason
+    assert REPLY in caught.value.reason
+
+
+OPEN_CALLS = (  # like Gemma 4's: the prompt has empty thoughts, results stand in the turn of their call
+    "{% for m in messages %}{% if m.role == 'tool' %}<|result>{{ m.content }}<result|>"
+    "{% else %}{% if loop.first or loop.previtem.role != 'tool' %}<|turn>{{ m.role }}\n{% endif %}"
+    "{% for c in m.tool_calls or [] %}<|call>{{ c.function.name }}{{ c.function.arguments | tojson }}<call|>"
+    "{% endfor %}"
+    "{% if not m.tool_calls %}{{ m.content }}<turn|>\n{% endif %}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt and messages[-1].role != 'tool' %}<|turn>assistant\n<|thought><thought|>{% endif %}"
+)
+CALL = {"type": "function", "function": {"name": "look", "arguments": {"pier": "Norr"}}}
+CALLING = (Message("user", "Norr?"), Message("assistant", "", {"tool_calls": [CALL]}), Message("tool", "40"))
+
+
+def rendered_calls(source, messages):
+    added = ["<|turn>", "<turn|>", "<|call>", "<call|>", "<|result>", "<result|>", "<|thought>", "<thought|>"]
+    return ChatRenderer(ChatTemplate(source, {}), None, added).render(Conversation(tuple(messages), None, 1, "file"))
+
+
+def test_a_call_whose_prompt_has_thoughts_that_the_rendering_lacks_is_learned_whole():
+    call, said = learned_texts(rendered_calls(OPEN_CALLS, [*CALLING, Message("assistant", "It is 40.")]))
+    assert call.startswith('<|call>look{"pier": "Norr"}<call|>')
+    assert said == "It is 40.<turn|>"
+
+
+def test_a_call_that_cannot_be_located_is_named_with_its_place_and_what_it_lacks():
+    chat = [Message("user", "Hi"), Message("assistant", "Hello."), *CALLING]
+    chat[3] = Message("assistant", "I look.", {"tool_calls": [CALL]})
+    counting = "{{ messages | length }}" + OPEN_CALLS.replace("<|result>{{ m.content", "<|result>{{ m.content | length")
+    with pytest.raises(RowError) as caught:
+        rendered_calls(counting, chat)
+    assert caught.value.reason.startswith("reply 2, a call of a tool")
+    assert BESIDE_CALL in caught.value.reason
 
 
 def test_reply_written_twice_is_refused():

@@ -161,6 +161,7 @@ THOUGHT = "<think>\nHm.\n</think>\n\n"
         ((f"{THOUGHT}a ", " b", "c"), ("a", " b", "c")),
         (("<think>",), ("",)),
         (("<think>", "a", "<think>"), ("", "a", "")),
+        ((f"{THOUGHT}<think>", "a"), ("", "a")),
     ],
 )
 def test_replies_are_learned_whole_where_the_prompt_opens_their_thoughts_and_the_template_cuts_them(

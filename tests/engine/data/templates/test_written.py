@@ -111,3 +111,14 @@ def test_thoughts_within_the_text_count_as_thoughts():
     chat = [turn("user", "a"), turn("assistant", "<think>\nHm.\n</think>\n\nb")]
     assert lost(chat, "a", "<think>Hm.</think>b") == []
     assert lost(chat, "a", "b") == [Lost(1, LAST_THOUGHTS)]
+
+
+def test_short_pieces_are_not_found_in_what_was_said_before_them():
+    chat = [turn("user", "ab?"), turn("assistant", "b", reasoning_content="a")]
+    assert lost(chat, "ab?", "a|b") == []
+    assert lost(chat, "ab?", "b") == [Lost(1, LAST_THOUGHTS)]
+    assert lost(chat, "ab?", "a|") == [Lost(1, REPLY)]
+    again = [turn("user", "a"), turn("assistant", "b", reasoning_content="b")]
+    assert lost(again, "a", "b|b") == []
+    assert lost(again, "a", "b") == [Lost(1, REPLY)]
+    assert lost(chat, "ab?", "b|a") == []

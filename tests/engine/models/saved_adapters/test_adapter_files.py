@@ -10,10 +10,15 @@ from safetensors.torch import load_file, save_file
 from burnish_engine.advise.facts.engine_choice import check_plain_engine, choose_engine
 from burnish_engine.advise.facts.trained_bytes import tensor_shapes, trained_parameters
 from burnish_engine.advise.plan.exports import planned_exports
+from burnish_engine.advise.plan.plan_recipe import plan_recipe
+from burnish_engine.chat.torch_chat import TorchChat
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.export.weights.adapter import read_adapter
+from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.decoder.lora_adapter import read_plan
 from burnish_engine.models.families import family
 from burnish_engine.models.families.adapter_targets import check_spec_targets, planned_coverage
@@ -22,8 +27,9 @@ from burnish_engine.models.saved_adapters.saved_adapter import CONFIG_FILE, WEIG
 from burnish_engine.models.saved_adapters.start_adapter import open_start, refuse_other_base
 from burnish_engine.models.transformers_path import plain
 from burnish_engine.models.transformers_path.model_shape import measured_coverage, placed_matrices
+from burnish_engine.train.lifecycle.start import provide_start
 
-from support.models import beyond_layers
+from support.models import beyond_layers, tiny_models
 from support.models.tiny import make_tokenizer
 
 CPU = torch.device("cpu")
@@ -144,9 +150,25 @@ def test_another_vocabulary_is_refused_before_training(source, adapter, tmp_path
     if kind == "rows of tokens":
         said = json.loads((folder / CONFIG_FILE).read_text()) | {"trainable_token_indices": [1, 5, rows + 2]}
         (folder / CONFIG_FILE).write_text(json.dumps(said))
-    with pytest.raises(SetupError, match=f"{rows + 3:,} tokens"):
-        refuse_other_base(open_start(AdapterSection(start=str(folder))), source)
+    refused_alike(source, folder, f"{rows + 3:,} tokens")
     refuse_other_base(open_start(AdapterSection(start=str(adapter(kind)))), source)
+
+
+def refused_alike(source, folder, words):
+    """An adapter is refused for the same reason by plans, training, exports and chat."""
+    recipe = Recipe(model=ModelSection(path=str(source.folder)), adapter=AdapterSection(start=str(folder)))
+    uses = (
+        lambda: plan_recipe(recipe),
+        lambda: provide_start(RunPaths(folder / "run"), recipe, source, fresh=True),
+        lambda: MergedWeights(source, folder),
+        lambda: TorchChat(source, folder),
+    )
+    told = set()
+    for use in uses:
+        with pytest.raises(SetupError, match=words) as refused:
+            use()
+        told.add(refused.value.what)
+    assert len(told) == 1
 
 
 def test_a_tokenizer_beside_the_adapter_must_be_the_models(source, adapter, tmp_path):
@@ -156,7 +178,13 @@ def test_a_tokenizer_beside_the_adapter_must_be_the_models(source, adapter, tmp_
     tokenizer = make_tokenizer(tmp_path / "other", vocab_size=512)
     tokenizer.add_tokens(["<|new|>"], special_tokens=True)
     tokenizer.save_pretrained(folder)
-    with pytest.raises(SetupError, match=r"<\|new\|>"):
+    refused_alike(source, folder, r"<\|new\|>")
+
+
+def test_biases_for_layers_without_them_are_refused_before_training(tmp_path):
+    source = open_model(str(tiny_models.make("llama", tmp_path / "base", tokenizer=True)))
+    folder = beyond_layers.adapter(source, tmp_path / "adapter", "biases of B")
+    with pytest.raises(SetupError, match=r"lora_bias.*q_proj"):
         refuse_other_base(open_start(AdapterSection(start=str(folder))), source)
 
 

@@ -1,7 +1,9 @@
-"""Scripts of a POSIX shell: what they print is limited, and a command for a run that has not begun is refused."""
+"""Scripts of a POSIX shell: what they print and how long they are silent is limited, and a command for a run that has
+not begun is refused."""
 
 import sys
 import tempfile
+import threading
 import time
 
 import psutil
@@ -9,8 +11,9 @@ import pytest
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.run.commands import Command
+from burnish_engine.remote.backends.backend import DroppedError
 from burnish_engine.remote.backends.on_host import HostFolder
-from burnish_engine.remote.backends.shell import LocalShell, run, run_into
+from burnish_engine.remote.backends.shell import LocalShell, run, run_into, stream
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="other machines have a POSIX shell")
 
@@ -54,3 +57,25 @@ def test_a_command_waits_until_the_run_has_begun(tmp_path):
     control.touch()
     HostFolder(LocalShell(), str(tmp_path)).send(command)
     assert Command.model_validate_json(control.read_text()) == command
+
+
+def test_a_script_that_falls_silent_is_ended_and_told():
+    lines = stream(LocalShell(), "echo one; sleep 600", silence_s=0.5)
+    assert next(lines) == "one"
+    with pytest.raises(DroppedError, match="nothing came from this machine"):
+        next(lines)
+
+
+def test_only_the_wait_for_a_line_counts_as_silence():
+    lines = stream(LocalShell(), "echo one; echo two", silence_s=0.5)
+    assert next(lines) == "one"
+    threading.Event().wait(0.8)
+    assert list(lines) == ["two"]
+
+
+def test_a_script_that_never_reads_what_it_is_sent_is_ended_and_told():
+    def feed(pipe):
+        pipe.write(bytes(2**20))  # more than a pipe holds
+
+    with pytest.raises(DroppedError, match="nothing came from this machine"):
+        run(LocalShell(), "sleep 600", feed=feed, wait_s=0.5)

@@ -1,0 +1,92 @@
+"""Refuses an adapter that does not fit the model that it is used with, for plans, training, chat and exports alike.
+
+Loads no torch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
+from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.checkpoint.tokenizer_file import read_tokenizer_file
+from burnish_engine.models.saved_adapters.adapter_files import AdapterFiles, part_of, token_rows
+
+_TABLES = ("embed_tokens", "lm_head")
+
+
+def refuse_other_tokens(files: AdapterFiles, source: ModelSource) -> None:
+    """Refuse an adapter that was trained with other tokens than its base has.
+
+    Args:
+        files: the adapter.
+        source: the base.
+
+    Raises:
+        SetupError: Embedding or head of the adapter has another number of rows, a tokenizer beside the adapter has
+            tokens that the base's does not have, or a tokenizer is damaged.
+    """
+    _refuse_other_rows(files, source.rows, source.name)
+    _refuse_other_tokenizer(files.folder, source)
+
+
+def refuse_missing_biases(files: AdapterFiles, source: ModelSource) -> None:
+    """Refuse an adapter that trains biases (PEFT's `lora_bias`) of layers whose base has none: no export can hold them.
+
+    Args:
+        files: the adapter.
+        source: the base.
+
+    Raises:
+        SetupError: The adapter has such a bias, or the base's weights are damaged.
+    """
+    modules = [part.module for part in map(part_of, files.tensors) if part.kind == "bias"]
+    stored = checkpoint_tensors(source.folder) if modules else {}
+    missing = [one for one in modules if f"{one}.weight" in stored and f"{one}.bias" not in stored]
+    if missing:
+        raise SetupError(
+            f"The adapter in {files.folder} trains biases (lora_bias) of {len(missing)} layers that have no bias in "
+            f"{source.name}, first {missing[0]}. The trained model could not be exported: neither PEFT nor Burnish can "
+            "merge such a bias.",
+            "Train an adapter with lora_bias = false in PEFT, or use a base whose layers have biases.",
+        )
+
+
+def _refuse_other_rows(files: AdapterFiles, rows: int, base: str) -> None:
+    """Refuse an adapter whose embedding or head has another number of rows than its base's; 0 rows: not known."""
+    last_token = max((max(rows, default=-1) for rows in token_rows(files.config).values()), default=-1)
+    sizes = {f"its token {last_token:,}": last_token + 1} if last_token >= rows else {}
+    for name, stored in files.tensors.items():
+        part = part_of(name)
+        last = part.module.removesuffix(".weight").rpartition(".")[2]
+        of_table = (last in _TABLES and part.kind in ("whole", "frozen")) or (last == "lm_head" and part.kind == "B")
+        if len(stored.shape) == 2 and (of_table or part.kind == "EA"):
+            sizes[name] = stored.shape[-1 if part.kind == "EA" else 0]
+    for what, size in sizes.items():
+        if rows and size != rows:
+            raise SetupError(
+                f"The adapter in {files.folder} was trained with another vocabulary: by {what} it has {size:,} tokens, "
+                f"and {base} has {rows:,}.",
+                f"Resize the model to {size:,} tokens with transformers (resize_token_embeddings), save it with the "
+                "adapter's tokenizer, and set model.path to that folder.",
+            )
+
+
+def _refuse_other_tokenizer(folder: Path, source: ModelSource) -> None:
+    """Refuse an adapter beside which lies a tokenizer with tokens that the model's does not have."""
+    beside, own = read_tokenizer_file(folder), read_tokenizer_file(source.folder)
+    if beside is None or own is None:
+        return
+    known = {token.id: token.text for token in (*own.added, *([own.last] if own.last else []))}
+    new = [
+        token
+        for token in beside.added
+        if token.id > max(known, default=-1) or known.get(token.id, token.text) != token.text
+    ]
+    if new:
+        raise SetupError(
+            f"The adapter in {folder} was trained with another tokenizer, which lies beside it: {len(new)} of its "
+            f"tokens are not {source.name}'s, first {new[0].text!r} ({new[0].id}).",
+            "Copy the model's folder, put the adapter's tokenizer files into the copy, and set model.path to it.",
+        )

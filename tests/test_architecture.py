@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -12,6 +13,7 @@ from burnish_engine.contract.recipe.recipe import Recipe, sections
 from burnish_engine.contract.recipe.recipe_section import field_unit
 from burnish_engine.contract.run import events
 from burnish_engine.contract.run.commands import Command
+from burnish_engine.models.families import FAMILIES, gemma, granite
 from burnish_kernels.registry import CAPABILITIES, OPS, ops
 
 from support.sources import PACKAGES, ROOT, modules, source
@@ -92,6 +94,7 @@ SUBFOLDERS = {
         "device", "families", "host_memory", "checkpoint", "saved_adapters", "decoder", "generation", "gguf",
         "transformers_path",
     ),
+    "burnish_engine.models.families": ("rules", "."),
     "burnish_engine.remote": ("there", "bundle", "backends", "."),
     "burnish_engine.runs": (".", "jobs", "compare"),
     "burnish_engine.train": (
@@ -136,6 +139,27 @@ def test_imports_point_in_the_allowed_direction():
         module: [name for name in source(path).imports if forbidden(module, name)] for module, path in modules().items()
     }
     assert not {module: names for module, names in found.items() if names}
+
+
+OTHER_NAMES = {
+    "vocabulary.py", "pre_tokenizer.py",  # llama.cpp's names of vocabularies
+    "library.py", "data_text.py",  # names of chat templates
+}  # fmt: skip
+"""Files in which a word that is also a family's name means something else."""
+
+
+def test_families_are_named_in_their_records_alone():
+    """Besides, the checks of exported files name them, which are to be independent, and cases of kernels."""
+    names = {name for known in FAMILIES.values() for name in (known.model_type, *known.wrappers)}
+    quoted = re.compile(f"[\"'](?:{'|'.join(names | gemma.UNFUSED.keys() | granite.UNFUSED.keys())})[\"']")
+    own = ("burnish_engine.models.families.", "burnish_engine.export.checks.")
+    others = {
+        module: path
+        for module, path in modules().items()
+        if not module.startswith(own) and path.name not in OTHER_NAMES | {"cases.py"}
+    }
+    assert len(others) > 500
+    assert not {module: named for module, path in others.items() if (named := quoted.findall(source(path).text))}
 
 
 def private_uses(path):

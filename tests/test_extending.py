@@ -11,10 +11,9 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES, Optimizer, TrainSection
 from burnish_engine.data.files.file_kinds import FORMATS
 from burnish_engine.data.files.formats import READERS
-from burnish_engine.models.checkpoint.spec import KNOWN_FAMILIES
 from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS
 from burnish_engine.models.decoder.frozen.format_choice import CARDS
-from burnish_engine.models.families import family
+from burnish_engine.models.families import FAMILIES
 from burnish_engine.train.optimizers.flat_step import LIBRARY_STEPS
 
 from support.models.tiny_models import MIXTURES, SHAPES
@@ -46,4 +45,4 @@ def test_every_data_format_has_a_reader_and_may_be_dropped_on_the_window():
 
 def test_every_family_of_the_fast_engine_is_tried_on_a_tiny_checkpoint():
     tried = {model_type for model_type, _ in (SHAPES | MIXTURES).values()}
-    assert tried == {name for name in KNOWN_FAMILIES if family(name)}
+    assert tried == FAMILIES.keys()

@@ -10,9 +10,15 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.families import family
 from burnish_engine.models.families.experts import SCALES
+from burnish_engine.models.families.gemma import GEMMA3
+from burnish_engine.models.families.gpt_oss import GPT_OSS
+from burnish_engine.models.families.lfm import LFM2, LFM2_MOE
+from burnish_engine.models.families.llama import LLAMA
+from burnish_engine.models.families.olmo import OLMOE
+from burnish_engine.models.families.qwen import QWEN2, QWEN3, QWEN3_MOE
 
 _QWEN3: dict[str, Any] = {
-    "model_type": "qwen3",
+    "model_type": QWEN3.model_type,
     "vocab_size": 151936,
     "head_dim": 128,
     "hidden_act": "silu",
@@ -21,7 +27,7 @@ _QWEN3: dict[str, Any] = {
     "rope_theta": 1_000_000,
 }
 _LLAMA3: dict[str, Any] = {
-    "model_type": "llama",
+    "model_type": LLAMA.model_type,
     "vocab_size": 128256,
     "hidden_act": "silu",
     "max_position_embeddings": 131072,
@@ -41,9 +47,9 @@ _SMOLLM2 = _LLAMA3 | {
     "vocab_size": 49152,
     "max_position_embeddings": 8192,
 }
-_QWEN2 = _QWEN3 | {"model_type": "qwen2", "max_position_embeddings": 32768}
+_QWEN2 = _QWEN3 | {"model_type": QWEN2.model_type, "max_position_embeddings": 32768}
 _GEMMA3: dict[str, Any] = {
-    "model_type": "gemma3_text",
+    "model_type": GEMMA3.model_type,
     "vocab_size": 262144,
     "head_dim": 256,
     "hidden_activation": "gelu_pytorch_tanh",
@@ -54,7 +60,7 @@ _GEMMA3: dict[str, Any] = {
     "sliding_window_pattern": 6,
 }
 _LFM2: dict[str, Any] = {
-    "model_type": "lfm2",
+    "model_type": LFM2.model_type,
     "vocab_size": 65536,
     "head_dim": 64,
     "max_position_embeddings": 128_000,
@@ -68,14 +74,14 @@ _LFM2: dict[str, Any] = {
 
 _QWEN3_MOE: dict[str, Any] = {
     **_QWEN3,
-    "model_type": "qwen3_moe",
+    "model_type": QWEN3_MOE.model_type,
     "num_experts": 128,
     "num_experts_per_tok": 8,
     "moe_intermediate_size": 768,
     "norm_topk_prob": True,
 }
 _GPT_OSS: dict[str, Any] = {
-    "model_type": "gpt_oss",
+    "model_type": GPT_OSS.model_type,
     "vocab_size": 201088,
     "head_dim": 64,
     "num_local_experts": 32,
@@ -95,7 +101,7 @@ _GPT_OSS: dict[str, Any] = {
     "quantization_config": {"quant_method": "mxfp4"},
 }
 _OLMOE: dict[str, Any] = {
-    "model_type": "olmoe",
+    "model_type": OLMOE.model_type,
     "vocab_size": 50304,
     "num_experts": 64,
     "num_experts_per_tok": 8,
@@ -142,7 +148,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "olmoe-1b-7b": {**_OLMOE, **_sizes(2048, 1024, 16, 16, 16, tied=False)},
     "gpt-oss-20b": {**_GPT_OSS, **_sizes(2880, 2880, 24, 64, 8, tied=False)},
     "lfm2-8b-a1b": {
-        **_LFM2, "model_type": "lfm2_moe", "moe_intermediate_size": 1792, "num_experts": 32, "num_experts_per_tok": 4,
+        **_LFM2, "model_type": LFM2_MOE.model_type, "moe_intermediate_size": 1792, "num_experts": 32,
+        "num_experts_per_tok": 4,
         "layer_types": ["full_attention" if layer in {2, 6, 10, 14, 18, 21} else "conv" for layer in range(24)],
         **_sizes(2048, 7168, 24, 32, 8, tied=True),
     },

@@ -184,7 +184,7 @@ def test_a_disk_that_fills_while_writing_is_no_space(wide, tmp_path, monkeypatch
 
 @pytest.mark.full
 def test_a_faulty_conversion_is_deleted_and_told(wide, wide_adapter, tmp_path, monkeypatch):
-    monkeypatch.setattr("burnish_engine.export.gguf.families.llama.permute_rows", lambda weight, heads: weight)
+    monkeypatch.setattr("burnish_engine.export.gguf.planned_tensors.permute_rows", lambda weight, heads: weight)
     with pytest.raises(FidelityError, match=r"x-F16\.gguf: .*mean KL divergence") as caught:
         export_gguf(wide, wide_adapter, tmp_path, "x", ["Q8_0", "Q4_0"], held_out=rows(wide), threads=1)
     assert caught.value.exit_code == 14

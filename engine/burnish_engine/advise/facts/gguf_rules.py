@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.models.families import FAMILIES
+from burnish_engine.models.families.rules.gguf import GgufRules
 
-EXPORTED_FAMILIES = frozenset({
-    "llama", "mistral", "ministral3", "smollm3", "qwen2", "qwen3", "gemma3_text", "phi3", "lfm2", "granite",
-    "granitemoehybrid", "olmo2", "qwen3_moe", "olmoe", "mixtral", "lfm2_moe", "gpt_oss",
-})  # fmt: skip
-"""model_type values that `export.gguf.families` writes."""
+EXPORTED_FAMILIES = frozenset(name for name, family in FAMILIES.items() if family.gguf)
+"""model_type values that `export.gguf` writes."""
 
 SAFETENSORS = "Export as safetensors instead."
-_SILU = ("silu", "swish")
-_GELU = ("gelu_pytorch_tanh", "gelu_new")  # llama.cpp's LLM_FFN_GELU
 _DEFAULT_YARN = {"beta_fast": 32.0, "beta_slow": 1.0}  # Peng et al. 2023; llama.cpp's and transformers' defaults
-_WIDE_GEMMA_LAYERS = 62  # the 27B, whose queries llama.cpp scales by its width (src/models/gemma3.cpp)
 
 Config = Mapping[str, Any]
 """A checkpoint's config.json."""
-Oddities = list[tuple[str, bool]]
-"""Texts that complete "The model ...", each with whether it is true of the model."""
 
 
 class Refusal(NamedTuple):
@@ -38,6 +33,18 @@ class Refusal(NamedTuple):
     remedy: str
 
 
+def gguf_rules(model_type: str) -> GgufRules:
+    """Return how a family's models become GGUFs.
+
+    Raises:
+        UsageError: This family cannot be exported to GGUF.
+    """
+    family = FAMILIES.get(model_type)
+    if family is None or family.gguf is None:
+        raise UsageError(*_unknown_family(model_type))
+    return family.gguf
+
+
 def gguf_refusal(model_type: str, spec: DecoderSpec | None, config: Config, name: str = "the model") -> Refusal | None:
     """Find out why a model cannot be exported to GGUF; None where nothing of its shape prevents it.
 
@@ -48,22 +55,20 @@ def gguf_refusal(model_type: str, spec: DecoderSpec | None, config: Config, name
         name: the model's name in the reason.
     """
     if model_type not in EXPORTED_FAMILIES:
-        return unknown_family(model_type)
+        return _unknown_family(model_type)
     if spec is None or spec.weights:
         return Refusal(f"The architecture of {name} is not known in detail.", SAFETENSORS)
+    rules = gguf_rules(model_type)
     files_factors = "rope_scaling" in config or "rope_parameters" in config  # the catalog's shapes leave them out
-    if model_type == "phi3" and spec.rope.scaling == "longrope" and files_factors and not spec.rope.short_factor:
+    has_longrope = rules.rope == "longrope" and spec.rope.scaling == "longrope"
+    if has_longrope and files_factors and not spec.rope.short_factor:
         return Refusal("The model's config.json lacks the factors of its longrope.", "Download the model again.")
-    rules: dict[str, Callable[[DecoderSpec, Config], Oddities]] = {
-        "gemma3_text": _gemma3, "lfm2": _lfm2, "phi3": _phi3, "qwen2": _qwen, "qwen3": _qwen, "smollm3": _smollm3,
-        "ministral3": _ministral3, "olmo2": _olmo2, "qwen3_moe": _qwen3_moe, "olmoe": _olmoe, "lfm2_moe": _lfm2_moe,
-        "gpt_oss": _gpt_oss,
-    }  # fmt: skip
-    odd = [*(rules[model_type](spec, config) if model_type in rules else []), *_activation(spec)]
+    expected = f"has the activation {spec.activation!r} where {rules.activations[0]} is expected"
+    odd = [*rules.oddities(spec, config), (expected, spec.activation not in rules.activations)]
     what = next((what for what, holds in odd if holds), "")
     if what:
         return Refusal(f"The model {what}, which llama.cpp does not compute.", SAFETENSORS)
-    rope = "" if model_type in {"phi3", "ministral3"} else _rope(spec, config)
+    rope = "" if rules.rope in {"longrope", "own"} else _rope(spec, config, is_rounded=rules.rope == "rounded")
     return Refusal(f"The model {rope}, which this export does not write yet.", SAFETENSORS) if rope else None
 
 
@@ -107,8 +112,8 @@ def _yarn_frequencies(spec: DecoderSpec, *, truncate: bool) -> list[float]:
     return found
 
 
-def unknown_family(model_type: str) -> Refusal:
-    """Refuse a family that has no entry."""
+def _unknown_family(model_type: str) -> Refusal:
+    """Refuse a family that has no rules."""
     return Refusal(
         f"Models of the family {model_type!r} cannot be exported to GGUF yet; {', '.join(sorted(EXPORTED_FAMILIES))} "
         "can.",
@@ -116,113 +121,7 @@ def unknown_family(model_type: str) -> Refusal:
     )
 
 
-def _activation(spec: DecoderSpec) -> Oddities:
-    computed: Sequence[str] = _GELU if spec.family == "gemma3_text" else _SILU
-    what = f"has the activation {spec.activation!r} where {computed[0]} is expected"
-    return [(what, spec.activation not in computed)]
-
-
-def _gemma3(spec: DecoderSpec, _config: Config) -> Oddities:
-    wide = spec.num_layers == _WIDE_GEMMA_LAYERS
-    scaled_by = spec.hidden_size // spec.num_heads if wide else spec.head_dim
-    found = spec.attention_scale or 0.0
-    return [
-        ("caps its attention scores", spec.attention_softcap is not None),
-        ("lets every token see later ones", not spec.causal),
-        (
-            f"scales its queries by {found:g} where {scaled_by**-0.5:g} is expected",
-            abs(found * scaled_by**0.5 - 1) > 1e-6,
-        ),
-        ("scales the rope of its local layers", spec.local_rope is not None and spec.local_rope.scaling != "none"),
-    ]
-
-
-def _lfm2(spec: DecoderSpec, config: Config) -> Oddities:
-    return [
-        ("has biases in its convolutions", bool(config.get("conv_bias"))),
-        ("has heads that do not make up its width", spec.num_heads * spec.head_dim != spec.hidden_size),
-    ]
-
-
-def _ministral3(spec: DecoderSpec, _config: Config) -> Oddities:
-    rope = spec.rope
-    return [
-        (f"has {rope.scaling} rope where yarn is expected", rope.scaling != "yarn" or not rope.original_context),
-        ("bounds its yarn rope by fractions of a pair", not rope.truncate),
-        ("scales a rope that is not stretched", rope.factor <= 1.0 and rope.attention_factor != 1.0),
-    ]
-
-
-def _olmo2(spec: DecoderSpec, _config: Config) -> Oddities:
-    return [
-        ("has no head of its own", spec.tied_embeddings),
-        ("has biases in its attention", spec.attention_bias),
-        ("has heads that do not make up its width", spec.num_heads * spec.head_dim != spec.hidden_size),
-    ]
-
-
-def _phi3(spec: DecoderSpec, _config: Config) -> Oddities:
-    heads = f"has {spec.num_heads} heads of {spec.head_dim} that do not make up its width of {spec.hidden_size}"
-    return [(heads, spec.num_heads * spec.head_dim != spec.hidden_size)]
-
-
-def _qwen(spec: DecoderSpec, _config: Config) -> Oddities:
-    sliding = any(layer.kind == "sliding_attention" for layer in spec.layers)
-    return [("uses sliding-window attention in some layers of a Qwen", sliding)]
-
-
-def _qwen3_moe(spec: DecoderSpec, config: Config) -> Oddities:
-    return [
-        *_qwen(spec, config),
-        ("has biases in its attention", spec.attention_bias),
-        ("has layers without experts", not all(layer.is_mixture for layer in spec.layers)),
-        (
-            "does not make the weights of a token's experts add up to 1",
-            spec.experts is None or not spec.experts.normalize,
-        ),
-    ]
-
-
-def _olmoe(spec: DecoderSpec, _config: Config) -> Oddities:
-    return [
-        ("has no head of its own", spec.tied_embeddings),
-        ("has biases in its attention", spec.attention_bias),
-        ("bounds its queries, keys and values", spec.attention_clip is not None),
-        ("has fewer key heads than query heads", spec.num_kv_heads != spec.num_heads),
-        ("has heads that do not make up its width", spec.num_heads * spec.head_dim != spec.hidden_size),
-        ("makes the weights of a token's experts add up to 1", spec.experts is not None and spec.experts.normalize),
-    ]
-
-
-def _lfm2_moe(spec: DecoderSpec, config: Config) -> Oddities:
-    experts = spec.experts
-    return [
-        *_lfm2(spec, config),
-        ("chooses experts without a bias", experts is None or not experts.selection_bias),
-        ("does not make the weights of a token's experts add up to 1", experts is None or not experts.normalize),
-        ("multiplies the weights of a token's experts", experts is not None and experts.scale != 1.0),
-    ]
-
-
-def _gpt_oss(spec: DecoderSpec, _config: Config) -> Oddities:
-    experts, rope = spec.experts, spec.rope
-    limits = experts is None or (experts.alpha, experts.limit) != (1.702, 7.0)
-    return [
-        ("has no head of its own", spec.tied_embeddings),
-        ("has no biases in its attention", not spec.attention_bias),
-        ("has no window", spec.sliding_window is None),
-        ("bounds its experts' activations otherwise than gpt-oss", limits),
-        (f"has {rope.scaling} rope where yarn is expected", rope.scaling != "yarn" or not rope.original_context),
-    ]
-
-
-def _smollm3(spec: DecoderSpec, _config: Config) -> Oddities:
-    # llama.cpp's smollm3 graph leaves out rope in every fourth layer and reads no key for it (src/models/smollm3.cpp).
-    usual = [(index + 1) % 4 != 0 for index in range(spec.num_layers)]
-    return [("has layers without rope that are not every fourth one", [layer.rope for layer in spec.layers] != usual)]
-
-
-def _rope(spec: DecoderSpec, config: Config) -> str:
+def _rope(spec: DecoderSpec, config: Config, *, is_rounded: bool) -> str:
     """Name what is unsupported about a rope, completing "The model ..."; empty for plain, linear, yarn and llama3."""
     rope = spec.rope
     if rope.partial != 1.0:
@@ -235,7 +134,7 @@ def _rope(spec: DecoderSpec, config: Config) -> str:
     odd = [key for key in ("mscale", "mscale_all_dim", "attention_factor") if raw.get(key)]
     odd += [key for key, usual in _DEFAULT_YARN.items() if raw.get(key, usual) != usual]
     # llama.cpp rounds the bounds to whole pairs. Files of gpt-oss have never been otherwise; the report tells it.
-    odd += ["truncate"] if raw.get("truncate") is False and spec.family != "gpt_oss" else []
+    odd += ["truncate"] if raw.get("truncate") is False and not is_rounded else []
     if odd or not rope.original_context:
         return f"has a yarn rope that sets {', '.join(odd) or 'no original context'}"
     return ""

@@ -9,8 +9,9 @@ from burnish_engine.advise.facts.gguf_size import spec_shapes
 from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
+from burnish_engine.models.families import layer_matrices
 from burnish_engine.models.families.adapter_targets import StartedSection, expert_rank, is_target
-from burnish_engine.models.families.matrices import is_in_4_bits, layer_matrices, tables
+from burnish_engine.models.families.matrices import is_in_4_bits, tables
 
 GIB, MIB = 2**30, 2**20
 BYTES_OF = {"fp32": 4, "bf16": 2, "fp16": 2}
@@ -160,6 +161,6 @@ def _weights(spec: DecoderSpec, layers: list[LayerSpec]) -> int:
 
 def _mixture_vectors(spec: DecoderSpec) -> int:
     """Count a mixture layer's weights beside its matrices: gpt-oss has router and expert biases and a sink a head."""
-    if spec.family != "gpt_oss":
+    if spec.experts is None or not spec.experts.bias:
         return 0
     return spec.num_experts * (1 + 2 * spec.intermediate_size + spec.hidden_size) + spec.num_heads

@@ -19,8 +19,8 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.files import read_plain
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.spec import decoder_spec
+from burnish_engine.models.families import layer_matrices
 from burnish_engine.models.families.adapter_targets import StartedSection, has_name, is_target
-from burnish_engine.models.families.matrices import layer_matrices
 from burnish_engine.models.saved_adapters.adapter_files import why_not_lora
 from burnish_engine.models.saved_adapters.peft_form import by_modules
 

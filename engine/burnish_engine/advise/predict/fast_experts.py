@@ -13,9 +13,10 @@ from burnish_engine.advise.facts.shape import adapted, rank_of
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.decoder.experts.declared import ExpertSizes, scratch_elements
-from burnish_engine.models.families.base import NF4_BLOCK
+from burnish_engine.models.families import layer_matrices
 from burnish_engine.models.families.experts import MXFP4_BLOCK, ExpertRole
-from burnish_engine.models.families.matrices import layer_matrices, stack_of
+from burnish_engine.models.families.matrices import stack_of
+from burnish_engine.models.families.record import NF4_BLOCK
 
 TILE_ROWS = 128
 """Most sorted rows of a tile of the grouped products (`burnish_kernels.moe_sort.order`)."""

@@ -33,7 +33,8 @@ from burnish_engine.contract.recipe.eight_bit_use import NO_EIGHT_BITS, EightBit
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.decoder.frozen.declared import MX_BLOCK
 from burnish_engine.models.decoder.mixers.declared import declared_mixer
-from burnish_engine.models.families.matrices import STACK_NAMES, StackName, layer_matrices, stack_of
+from burnish_engine.models.families import layer_matrices
+from burnish_engine.models.families.matrices import STACK_NAMES, StackName, stack_of
 
 RANK_UNIT = 16
 _ALIGNMENT = 128  # elements; matrices start at multiples of it

@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from burnish_engine.advise.facts.gguf_rules import gguf_rules
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.export.gguf.families import family_of
 from burnish_engine.export.gguf.header import GgufHeader
 
 _UNWINDOWED = {"mistral", "ministral3", "mixtral", "phi3"}
@@ -44,7 +44,7 @@ def check_settings(header: GgufHeader, spec: DecoderSpec) -> list[str]:
     Returns:
         Findings as sentences; empty where nothing is wrong.
     """
-    architecture = family_of(spec.family).architecture
+    architecture = gguf_rules(spec.family).architecture
     if header.architecture != architecture:
         return [f"Its architecture is {header.architecture!r}; the model's is {architecture!r}."]
     problems = []

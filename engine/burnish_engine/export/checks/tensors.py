@@ -15,15 +15,16 @@ from typing import Final, Literal
 import numpy as np
 import torch
 
+from burnish_engine.advise.facts.gguf_rules import gguf_rules
 from burnish_engine.advise.facts.gguf_size import STORED_MXFP4, TensorShape
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.checks.rounding_error import CodeChoice, is_judged, largest_error, outside
 from burnish_engine.export.checks.trained_weights import Origin, TrainedWeights
 from burnish_engine.export.gguf.block_formats import Floats
-from burnish_engine.export.gguf.families import family_of
 from burnish_engine.export.gguf.header import GgufHeader
 from burnish_engine.export.gguf.tensor_data import row_pieces
+from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.quantize.hessian import input_name
 from burnish_engine.export.quantize.quantize import FILE_TYPES
 
@@ -122,7 +123,7 @@ def expected_tensors(architecture: str, origin: Origin, spec: DecoderSpec) -> di
     Raises:
         UsageError: The model's family is not exported, or its weights are quantized.
     """
-    weights, gguf_name = TrainedWeights(origin), family_of(spec.family).name_map(spec.num_layers)
+    weights, gguf_name = TrainedWeights(origin), name_map(gguf_rules(spec.family), spec.num_layers)
     expected: dict[str, ExpectedTensor] = {}
     for base in weights.names:
         if weights.experts.is_expert(base):

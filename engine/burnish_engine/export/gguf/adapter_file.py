@@ -13,19 +13,21 @@ from typing import Any
 
 import torch
 
+from burnish_engine.advise.facts.gguf_rules import gguf_rules
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import ADAPTER_GGUF
 from burnish_engine.contract.version import burnish_version
 from burnish_engine.export.base.staging import publish, require_space, staging_folder
-from burnish_engine.export.gguf.families import family_of
-from burnish_engine.export.gguf.families.base import GgufFamily
 from burnish_engine.export.gguf.header import ADAPTER_DIGEST
+from burnish_engine.export.gguf.planned_tensors import changed
+from burnish_engine.export.gguf.tensor_names import places
 from burnish_engine.export.gguf.write import clean_name
 from burnish_engine.export.weights.adapter import read_adapter
 from burnish_engine.export.weights.adapter_weights import AdapterWeights, StackUpdate
 from burnish_engine.export.weights.experts import StoredStack
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.families.rules.gguf import GgufRules
 
 _MERGE = "Export it merged instead: `--to gguf` or `--to safetensors`."
 
@@ -53,13 +55,13 @@ def export_adapter_gguf(source: ModelSource, adapter: Path, out: Path, name: str
     weights = MergedWeights(source, adapter)  # checks that names and shapes fit this base
     if weights.unties:
         raise UsageError("The adapter changes the head alone, which the base's GGUF holds as its embedding.", _MERGE)
-    family = family_of(str(source.config.get("model_type")))
+    rules = gguf_rules(str(source.config.get("model_type")))
     target = out / f"{clean_name(name)}{ADAPTER_GGUF}"
     size = 4 * sum(update.a.numel() + update.b.numel() for update in found.updates.values())
     size += 4 * sum(2 * update.a.numel() + update.b.numel() for update in found.stacks.values())
     require_space(out, size, "The adapter")
     with staging_folder(out) as staging:
-        _write(found, family, weights, staging / "adapter.gguf", name)
+        _write(found, rules, weights, staging / "adapter.gguf", name)
         publish(staging / "adapter.gguf", target)
     return target
 
@@ -79,26 +81,26 @@ def _why_not(adapter: AdapterWeights) -> str:
     for what, names in (("is a DoRA adapter", dora), ("changes an embedding", embeddings)):
         if names:
             return f"The adapter {what} ({names[0]}), which llama.cpp cannot add to a base."
-    for what, changed in (
+    for what, altered in (
         ("replaces whole tensors", adapter.replacements),
         ("trains rows of tokens", adapter.rows),
         ("adds to biases", adapter.shifts),
     ):
-        if changed:
-            return f"The adapter {what} (first {min(changed)}), which llama.cpp cannot do."
+        if altered:
+            return f"The adapter {what} (first {min(altered)}), which llama.cpp cannot do."
     return ""
 
 
-def _write(adapter: AdapterWeights, family: GgufFamily, weights: MergedWeights, path: Path, name: str) -> None:
+def _write(adapter: AdapterWeights, rules: GgufRules, weights: MergedWeights, path: Path, name: str) -> None:
     import gguf
 
     source = weights.source
     spec = source.spec
     if spec is None:
         raise UsageError(f"The architecture of {source.name} is not known in detail.", _MERGE)
-    places = family.places(spec.num_layers)
+    names = places(rules, spec.num_layers)
     alpha = _alpha(adapter)
-    writer = gguf.GGUFWriter(path, family.architecture)
+    writer = gguf.GGUFWriter(path, rules.architecture)
     try:
         writer.add_type(gguf.GGUFType.ADAPTER)
         writer.add_string("adapter.type", "lora")
@@ -109,16 +111,16 @@ def _write(adapter: AdapterWeights, family: GgufFamily, weights: MergedWeights, 
         writer.add_string("burnish.version", burnish_version())
         writer.add_string(ADAPTER_DIGEST, adapter.digest)
         for base, update in adapter.updates.items():
-            targets = places(base)
+            targets = names(base)
             if not targets:
-                raise UsageError(f"llama.cpp's {family.architecture} has no tensor for {base}.", _MERGE)
+                raise UsageError(f"llama.cpp's {rules.architecture} has no tensor for {base}.", _MERGE)
             baked = update.scale / (alpha / update.a.shape[0])
-            b: torch.Tensor = family.change(spec, base, update.b) * baked
+            b: torch.Tensor = changed(rules, spec, base, update.b) * baked
             for target, part in zip(targets, b.chunk(len(targets)), strict=True):
                 _add(writer, target, update.a, part)
         for base, stacked in adapter.stacks.items():
             factors = _expert_factors(stacked, weights.stacks[base], stacked.scale / (alpha / stacked.rank))
-            for target, (a, b) in zip(places(base), factors, strict=True):
+            for target, (a, b) in zip(names(base), factors, strict=True):
                 _add(writer, target, a, b)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()

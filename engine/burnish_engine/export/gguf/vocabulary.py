@@ -18,6 +18,8 @@ from burnish_engine.data.templates.template import ChatTemplate, adds_bos
 from burnish_engine.models.generation.generate import END_OF_TURN_NAMES, stop_token_ids
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # gguf.TokenType
+SENTENCEPIECE = "llama"
+"""GGUF's name of a vocabulary in SentencePiece's style."""
 _MARK = "Zq7Xv"  # a word that no template contains
 
 
@@ -71,12 +73,12 @@ def read_vocabulary(tokenizer: Any, rows: int, declared_stops: Sequence[int] = (
         tokens=tokens,
         types=types,
         merges=merges if kind == "gpt2" else [],
-        scores=_scores(tokens, merges) if kind == "llama" else [],
+        scores=_scores(tokens, merges) if kind == SENTENCEPIECE else [],
         special=_special(tokenizer, template, declared_stops),
         add_bos=_adds_bos(tokenizer, template),
-        add_space_prefix=kind == "llama" and _spaced(tokenizer, "a") and not before_texts(tokenizer),
+        add_space_prefix=kind == SENTENCEPIECE and _spaced(tokenizer, "a") and not before_texts(tokenizer),
         chat_template=template.source,
-        swallows_space=kind == "llama" and any(token.get("rstrip") for token in parsed["added_tokens"]),
+        swallows_space=kind == SENTENCEPIECE and any(token.get("rstrip") for token in parsed["added_tokens"]),
     )
 
 
@@ -84,7 +86,7 @@ def _kind(parsed: Mapping[str, Any]) -> str:
     model = parsed["model"]
     # byte_fallback alone is not enough: without byte tokens it never applies, and llama.cpp aborts.
     if model.get("type") == "BPE" and model.get("byte_fallback") and any(map(_is_byte, model["vocab"])):
-        return "llama"
+        return SENTENCEPIECE
     if model.get("type") == "BPE" and "ByteLevel" in json.dumps([parsed.get("pre_tokenizer"), parsed.get("decoder")]):
         return "gpt2"
     raise UsageError(
@@ -96,7 +98,7 @@ def _kind(parsed: Mapping[str, Any]) -> str:
 def _tokens(parsed: Mapping[str, Any], rows: int, kind: str) -> tuple[list[str], list[int]]:
     texts: dict[int, str] = {token: text for text, token in parsed["model"]["vocab"].items()}
     types = dict.fromkeys(texts, NORMAL)
-    if kind == "llama":
+    if kind == SENTENCEPIECE:
         types |= {token: BYTE for token, text in texts.items() if _is_byte(text)}
         types |= {token: UNKNOWN for token, text in texts.items() if text == parsed["model"].get("unk_token")}
     for added in parsed["added_tokens"]:

@@ -12,20 +12,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from burnish_engine.advise.facts.gguf_rules import gguf_refusal
+from burnish_engine.advise.facts.gguf_rules import gguf_refusal, gguf_rules
 from burnish_engine.advise.facts.gguf_size import type_bytes
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import read_plain
 from burnish_engine.contract.paths import safe_name
 from burnish_engine.export.base.staging import Canceled, never, stop_if
-from burnish_engine.export.gguf.families import family_of
-from burnish_engine.export.gguf.families.base import GgufFamily, Metadata, PlannedTensor
 from burnish_engine.export.gguf.header import ADAPTER_DIGEST, DEQUANTIZED, MERGED_ONTO, MODEL_DIGEST
+from burnish_engine.export.gguf.planned_tensors import PlannedTensor, plan_tensors
 from burnish_engine.export.gguf.pre_tokenizer import PRE_KEY, choose_pre_tokenizer
+from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.gguf.vocabulary import Vocabulary, read_vocabulary
 from burnish_engine.export.weights.folders import Progress, no_progress, to_dtype
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.families.rules.gguf import GgufRules, Metadata
 
 _FILE_TYPES = {"F32": 0, "F16": 1, "BF16": 32}  # llama_ftype, llama.h
 _ALIGNMENT = 32  # GGUF_DEFAULT_ALIGNMENT
@@ -100,21 +101,21 @@ def plan_gguf(
     spec = weights.spec
     if refused is not None or spec is None:
         raise UsageError(*(refused or ("The model's shape is not known.",)))
-    family = family_of(model_type)
+    rules = gguf_rules(model_type)
     rows = weights.shape("model.embed_tokens.weight")[0]
     vocabulary = read_vocabulary(tokenizer, rows, declared_stops(source))
     plan = GgufPlan(
-        architecture=family.architecture,
+        architecture=rules.architecture,
         general=_general(source, weights, _descriptive_name(name, vocabulary)),
-        metadata={**family.metadata(spec, source.config), "vocab_size": rows},
+        metadata={**rules.all_metadata(spec, source.config), "vocab_size": rows},
         vocabulary=vocabulary,
         pre_tokenizer="",
-        tensors=family.tensors(spec, weights),
-        name_map=family.name_map(spec.num_layers),
+        tensors=plan_tensors(rules, spec, weights),
+        name_map=name_map(rules, spec.num_layers),
     )
     if vocabulary.model != "gpt2":
         return plan
-    return replace(plan, pre_tokenizer=_try_pre_tokenizers(plan, family, expected, scratch))
+    return replace(plan, pre_tokenizer=_try_pre_tokenizers(plan, rules, expected, scratch))
 
 
 def write_gguf(
@@ -249,7 +250,7 @@ def _add_vocabulary(writer: Any, plan: GgufPlan) -> None:
 
 
 def _try_pre_tokenizers(
-    plan: GgufPlan, family: GgufFamily, expected: Sequence[tuple[str, list[int]]], scratch: Path
+    plan: GgufPlan, rules: GgufRules, expected: Sequence[tuple[str, list[int]]], scratch: Path
 ) -> str:
     path = scratch / "vocabulary.gguf"
     writer = _open_writer(replace(plan, pre_tokenizer="default"), path, "F16")
@@ -260,7 +261,7 @@ def _try_pre_tokenizers(
     finally:
         writer.close()
     try:
-        return choose_pre_tokenizer(path, expected, family.pre_tokenizers)
+        return choose_pre_tokenizer(path, expected, rules.pre_tokenizers)
     finally:
         path.unlink(missing_ok=True)
 

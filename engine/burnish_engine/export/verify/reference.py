@@ -25,6 +25,7 @@ from burnish_engine.export.quantize.importance_file import Importance
 from burnish_engine.export.weights.folders import Progress, no_progress
 from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
 from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.families import family
 from burnish_engine.models.generation.generate import generate_replies, model_stop_ids
 from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.scoring.score import TaskRows
@@ -333,7 +334,8 @@ def require_model(source: ModelSource, device: torch.device) -> None:
 def _context(source: ModelSource) -> int:
     """Longest text on which model and file must agree: llama.cpp computes the sliding window of few families."""
     spec = source.spec
-    if spec is None or spec.family == "gpt_oss":
+    known = None if spec is None else family(spec.family)
+    if spec is None or (known is not None and known.gguf is not None and known.gguf.computes_window):
         return LONGEST_DOCUMENT
     return min(spec.max_context, spec.sliding_window or spec.max_context)
 

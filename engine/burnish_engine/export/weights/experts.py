@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.models.families.base import Family
 from burnish_engine.models.families.experts import BLOCKS, SCALES, ExpertStack, StoredExperts
+from burnish_engine.models.families.record import Family
 from burnish_kernels.moe_unpack.reference import mxfp4_values
 
 ExpertPart = Literal["gate", "up", "down"]

@@ -17,10 +17,10 @@ from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe_data import SHORTEST_ROW
 from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor
-from burnish_engine.models.checkpoint.spec import KNOWN_FAMILIES, MOST_LAYERS
-from burnish_engine.models.checkpoint.spec_experts import COUNT_KEYS, MOST_EXPERTS
+from burnish_engine.models.checkpoint.spec import MOST_LAYERS
 from burnish_engine.models.families import family
 from burnish_engine.models.families.experts import BLOCKS
+from burnish_engine.models.families.rules.mixture import COUNT_KEYS, MOST_EXPERTS
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _MOST = 2**31  # tokenizers and kernels count in 32 bits
@@ -33,11 +33,6 @@ _LEAST = {"max_position_embeddings": SHORTEST_ROW}  # least value where it is no
 _BOOLEANS = ("attention_bias", "mlp_bias", "conv_bias", "tie_word_embeddings", "use_sliding_window")
 _TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 _NUMBERS = ("rms_norm_eps", "norm_eps", "rope_theta")
-_ACTIVATION_KEYS = {
-    **dict.fromkeys(KNOWN_FAMILIES - {"lfm2", "lfm2_moe", "lfm3"}, "hidden_act"),
-    "gemma3_text": "hidden_activation",
-}
-"""Family to the key of its activation; the other known families have a fixed one."""
 ACTIVATIONS = frozenset({
     "gelu", "gelu_10", "gelu_accurate", "gelu_fast", "gelu_new", "gelu_python", "gelu_python_tanh", "gelu_pytorch_tanh",
     "hardswish", "laplace", "leaky_relu", "linear", "mish", "prelu", "quick_gelu", "relu", "relu2", "relu6", "sigmoid",
@@ -52,8 +47,6 @@ DTYPES = frozenset({
 ROPE_TYPES = frozenset({"default", "dynamic", "linear", "llama3", "longrope", "proportional", "su", "yarn"})
 """Names of rotary embeddings that transformers has (`ROPE_INIT_FUNCTIONS`), the plain one, and Phi-3's older name."""
 _MAY_BE_NULL = {"num_key_value_heads", "head_dim", "sliding_window"}
-_HEADS_DIVIDE_WIDTH = {"llama", "gemma3_text"}
-"""Families of which transformers wants hidden_size to be a multiple of the heads although head_dim is given."""
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
 _SHAPES = {
     "embed_tokens": "vocab_size, hidden_size",
@@ -94,22 +87,22 @@ def check_config(folder: Path, config: Mapping[str, Any], *, nested: bool = Fals
             activation or rope is none that transformers has, the dtype none of torch's, the heads do not share out, or
             a switch or token id is of another type. The message names key and value.
     """
-    known = config.get("model_type") in KNOWN_FAMILIES if isinstance(config.get("model_type"), str) else False
+    known = family(str(config.get("model_type")))
     for key, most in {**_COUNTS, **(_COUNTS_OF_KNOWN if known else {})}.items():
         if key in config and not (config[key] is None and key in _MAY_BE_NULL):
             _check(folder, nested, key, config[key], _why_no_count(config[key], most, _LEAST.get(key, 1)))
     for key in _NUMBERS:
         value = config.get(key)
-        if key in config and not (value is None and not known):
+        if key in config and not (value is None and known is None):
             _check(folder, nested, key, value, _why_no_number(value))
-    activation = _ACTIVATION_KEYS.get(config["model_type"], "") if known else ""
+    activation = known.config.activation_key if known else ""
     if activation in config:
         _check(folder, nested, activation, config[activation], _why_no_activation(config[activation]))
     for key in ("dtype", "torch_dtype"):
         if key in config:  # beside text_config or in it
             _check(folder, False, key, config[key], _why_no_dtype(config[key]))
     if known:
-        _check_known(folder, nested, config)
+        _check_known(folder, nested, config, divide_width=known.config.heads_divide_width)
 
 
 def check_tensors(
@@ -181,7 +174,7 @@ def _expected(
     return known.tensors(spec, tensors)
 
 
-def _check_known(folder: Path, nested: bool, config: Mapping[str, Any]) -> None:
+def _check_known(folder: Path, nested: bool, config: Mapping[str, Any], *, divide_width: bool) -> None:
     """Check what only families with a specification are known to have."""
     for key in _BOOLEANS:
         value = config.get(key)
@@ -191,7 +184,7 @@ def _check_known(folder: Path, nested: bool, config: Mapping[str, Any]) -> None:
     for key in ("rope_scaling", "rope_parameters"):
         _check_rope(folder, nested, key, config.get(key))
     if all(isinstance(config.get(key), int) for key in ("hidden_size", "num_attention_heads")):
-        _check_heads(folder, nested, config)
+        _check_heads(folder, nested, config, divide_width=divide_width)
     for key in COUNT_KEYS:
         count = config.get(key) or 0  # dense models of a family with mixtures
         _check(folder, nested, key, count, _why_no_count(count, MOST_EXPERTS) if count else "")
@@ -210,10 +203,10 @@ def _check_rope(folder: Path, nested: bool, key: str, rope: Any) -> None:
             _check(folder, nested, f"{key}.{inner}", value, "which is no rotary embedding that transformers has")
 
 
-def _check_heads(folder: Path, nested: bool, config: Mapping[str, Any]) -> None:
+def _check_heads(folder: Path, nested: bool, config: Mapping[str, Any], *, divide_width: bool) -> None:
     heads, width = config["num_attention_heads"], config["hidden_size"]
     keys = config.get("num_key_value_heads") or heads
-    if width % heads and (not config.get("head_dim") or config["model_type"] in _HEADS_DIVIDE_WIDTH):
+    if width % heads and (not config.get("head_dim") or divide_width):
         _check(folder, nested, "num_attention_heads", heads, f"which does not divide hidden_size = {width}")
     if heads % keys:
         _check(folder, nested, "num_attention_heads", heads, f"which is no multiple of num_key_value_heads = {keys}")

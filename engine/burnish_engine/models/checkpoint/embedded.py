@@ -24,6 +24,7 @@ from burnish_engine.contract.files import cannot_write, make_private, replace_wi
 from burnish_engine.contract.paths import user_cache_dir
 from burnish_engine.contract.units import file_size
 from burnish_engine.models.checkpoint.import_lock import IMPORT_LOCK
+from burnish_engine.models.families.llama import LLAMA
 
 NAME = "SmolLM2-135M-Instruct"
 NOTE = "The embedded model's weights are dequantized from a 4-bit (Q4_1) file: fine to learn and test with."
@@ -166,7 +167,7 @@ def _config(fields: Mapping[str, Any]) -> dict[str, Any]:
         "intermediate_size": shape["feed_forward_length"],
         "max_position_embeddings": shape["context_length"],
         "mlp_bias": False,
-        "model_type": "llama",
+        "model_type": LLAMA.model_type,
         "num_attention_heads": heads,
         "num_hidden_layers": shape["block_count"],
         "num_key_value_heads": shape["attention.head_count_kv"],

@@ -1,8 +1,8 @@
 """Find and read the language model in checkpoints that hold other parts beside it, such as one for images.
 
 Burnish trains, exports and runs the language model alone. Its configuration is the `text_config` of config.json; its
-tensors have a prefix in the files. Layouts: transformers' conversion_mapping.py (entry "llava" and those that refer to
-it), and the files that transformers writes. Loads no torch.
+tensors have a prefix in the files. Layouts: transformers' conversion_mapping.py (the entry llava and those that refer
+to it), and the files that transformers writes. Loads no torch.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from burnish_engine.models.families import FAMILIES
 
 _Value = TypeVar("_Value")
 
@@ -25,7 +27,7 @@ class Wrapper:
     """
 
     text_type: str
-    part: str = "model.language_model."
+    part: str
 
     @property
     def prefixes(self) -> dict[str, str]:
@@ -60,31 +62,11 @@ class Wrapper:
 
 
 WRAPPERS: dict[str, Wrapper] = {
-    "gemma3": Wrapper("gemma3_text"),
-    "mistral3": Wrapper("mistral"),
-    "llava": Wrapper("llama"),
-    "llava_next": Wrapper("llama"),
-    "llava_onevision": Wrapper("qwen2"),
-    "internvl": Wrapper("qwen2"),
-    "lfm2_vl": Wrapper("lfm2"),
-    "idefics3": Wrapper("llama", "model.text_model."),
-    "smolvlm": Wrapper("llama", "model.text_model."),
+    whole: Wrapper(family.model_type, part) for family in FAMILIES.values() for whole, part in family.wrappers.items()
 }
 """model_type of config.json to how it holds its language model."""
 
 _SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-_USUAL_SIZES = {
-    "gemma3_text": (262_208, 2304, 9216, 26, 8),
-    "llama": (32_000, 4096, 11_008, 32, 32),
-    "mistral": (32_000, 4096, 14_336, 32, 32),
-    "ministral3": (131_072, 4096, 14_336, 34, 32),
-    "qwen2": (151_936, 4096, 22_016, 32, 32),
-    "qwen3": (151_936, 4096, 22_016, 32, 32),
-    "lfm2": (65_536, 2560, 12_288, 32, 32),
-    "phi3": (32_064, 3072, 8192, 32, 32),
-    "smollm3": (128_256, 2048, 11_008, 36, 16),
-}
-"""Sizes that a text_config may leave out, since transformers writes only what differs there (configuration_*.py)."""
 _OF_THE_WHOLE = ("eos_token_id", "bos_token_id", "pad_token_id", "dtype", "torch_dtype", "quantization_config")
 """Keys that hold for the language model too where they stand beside text_config."""
 
@@ -99,12 +81,13 @@ def text_part(config: dict[str, Any]) -> tuple[dict[str, Any], Wrapper | None]:
         The configuration of the language model alone, and its layout in the checkpoint; the config itself and None
         where the checkpoint is a language model, or where no text_config can be used.
     """
-    family, inner = config.get("model_type"), config.get("text_config")
-    wrapper = WRAPPERS.get(family) if isinstance(family, str) else None
+    whole, inner = config.get("model_type"), config.get("text_config")
+    wrapper = WRAPPERS.get(whole) if isinstance(whole, str) else None
     if wrapper is None or not isinstance(inner, dict):
         return config, None
     text_type = str(inner.get("model_type") or wrapper.text_type)
-    sizes = zip(_SIZES, _USUAL_SIZES[text_type], strict=True) if text_type in _USUAL_SIZES else ()
+    known = FAMILIES.get(text_type)
+    sizes = zip(_SIZES, known.config.part_sizes, strict=False) if known else ()
     shared = {key: config[key] for key in _OF_THE_WHOLE if config.get(key) is not None}
     tied = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
     return {**dict(sizes), **tied, **inner, **shared, "model_type": text_type}, wrapper

@@ -40,8 +40,8 @@ from burnish_engine.models.decoder.rope_tables import position_tables
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.models.decoder.weight_source import WeightSource
 from burnish_engine.models.families import Family, Module, family
-from burnish_engine.models.families.base import ACTIVATIONS
 from burnish_engine.models.families.matrices import StackName
+from burnish_engine.models.families.record import ACTIVATIONS
 from burnish_engine.models.host_memory.layer_shares import RankMemory
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_kernels.adamw.layout import Segment

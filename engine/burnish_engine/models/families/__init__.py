@@ -1,40 +1,55 @@
-"""Model families: how the tensors of each one fit the fast decoder. One small file a family; `family` looks one up."""
+"""Model families: one record describes all that differs from one to the other; `FAMILIES` has them by model_type."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.models.families.base import Family, Module
-from burnish_engine.models.families.gemma3 import GEMMA3
-from burnish_engine.models.families.gpt_oss import GPT_OSS
-from burnish_engine.models.families.granite import GRANITE, GRANITE4
-from burnish_engine.models.families.lfm2 import LFM2, LFM2_MOE
-from burnish_engine.models.families.lfm3 import LFM3
-from burnish_engine.models.families.llama import LLAMA
-from burnish_engine.models.families.mistral import MINISTRAL3, MISTRAL, MIXTRAL
-from burnish_engine.models.families.olmo2 import OLMO2, OLMOE
-from burnish_engine.models.families.phi3 import PHI3
-from burnish_engine.models.families.qwen import QWEN2, QWEN3, QWEN3_MOE
-from burnish_engine.models.families.smollm3 import SMOLLM3
+from burnish_engine.contract.facts.coverage import Matrix
+from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
+from burnish_engine.models.families import gemma, gpt_oss, granite, lfm, llama, olmo, phi, qwen
+from burnish_engine.models.families.record import Family, Module
 
-__all__ = ["Family", "Module", "family", "stores_fp8", "stores_nf4", "why_not_fast"]
+__all__ = [
+    "FAMILIES",
+    "Family",
+    "Module",
+    "family",
+    "layer_matrices",
+    "softmax_in_fp32",
+    "stores_fp8",
+    "stores_nf4",
+    "why_not_fast",
+]
 
-_FAMILIES = {
-    entry.model_type: entry
-    for entry in (
-        LLAMA, MISTRAL, MINISTRAL3, QWEN2, QWEN3, SMOLLM3, GEMMA3, PHI3, LFM2, LFM3, GRANITE, GRANITE4, OLMO2,
-        QWEN3_MOE, OLMOE, MIXTRAL, LFM2_MOE, GPT_OSS,
-    )
-}  # fmt: skip
-
+FAMILIES: dict[str, Family] = {
+    record.model_type: record
+    for kin in (llama, qwen, gemma, lfm, granite, olmo, phi, gpt_oss)
+    for record in kin.FAMILIES
+}
+"""model_type of config.json to the family's record."""
+_USUAL = Family("")
+_UNFUSED = gemma.UNFUSED | granite.UNFUSED
 _DROPOUTS = ("attention_dropout", "resid_pdrop", "embd_pdrop")
 
 
 def family(model_type: str) -> Family | None:
-    """Return the family of a config.json's model_type; None where the fast decoder does not know it."""
-    return _FAMILIES.get(model_type)
+    """Return the family of a config.json's model_type; None where Burnish does not know it."""
+    return FAMILIES.get(model_type)
+
+
+def layer_matrices(spec: DecoderSpec, layer: LayerSpec) -> tuple[Matrix, ...]:
+    """Return the matrices of a layer in the model's order: those counted on the built model, else the family's.
+
+    Names are those of transformers 5. A family that Burnish does not know has Llama's.
+    """
+    return FAMILIES.get(spec.family, _USUAL).layer_matrices(spec, layer)
+
+
+def softmax_in_fp32(model_type: str) -> bool | None:
+    """Return `Family.softmax_in_fp32`, also for families that only the plain engine trains."""
+    known = FAMILIES.get(model_type)
+    return _UNFUSED.get(model_type) if known is None else known.softmax_in_fp32
 
 
 def why_not_fast(config: dict[str, Any], spec: DecoderSpec | None, *, nf4: bool = False) -> str:

@@ -10,14 +10,8 @@ from burnish_engine.contract.facts.coverage import BeyondLayers, Coverage, Matri
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
-from burnish_engine.models.families.matrices import (
-    EMBEDDING,
-    HEAD,
-    ROUTER,
-    TAKEN_FOR_EXPERTS,
-    layer_matrices,
-    tables,
-)
+from burnish_engine.models.families import layer_matrices
+from burnish_engine.models.families.matrices import EMBEDDING, HEAD, ROUTER, TAKEN_FOR_EXPERTS, tables
 
 _NEGLIGIBLE = 0.01  # share of the layers' weights: a smaller kind that no adapter fits, such as kernels, may be missed
 

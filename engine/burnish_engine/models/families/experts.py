@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.models.families.matrices import ROUTER, layer_matrices
+from burnish_engine.models.families.matrices import ROUTER
 
 ExpertRole = Literal["gate_up", "down"]
 BLOCKS, SCALES, MXFP4_BLOCK = "_blocks", "_scales", 32
@@ -80,8 +81,14 @@ class StoredExperts:
     tensors: dict[str, tuple[int, ...]]
 
 
-def expert_stacks(spec: DecoderSpec, layer: int) -> list[ExpertStack]:
-    """List the stacks of a layer, "gate_up" before "down"; none of a dense layer."""
+def expert_stacks(spec: DecoderSpec, layer: int, matrices: Sequence[Matrix]) -> list[ExpertStack]:
+    """List the stacks of a layer, "gate_up" before "down"; none of a dense layer.
+
+    Args:
+        spec: specification of the model.
+        layer: number of the layer.
+        matrices: matrices of the layer.
+    """
     roles: dict[str, ExpertRole] = {"gate_up_proj": "gate_up", "down_proj": "down"}
     return [
         ExpertStack(
@@ -93,7 +100,7 @@ def expert_stacks(spec: DecoderSpec, layer: int) -> list[ExpertStack]:
             matrix.columns,
             spec.experts is not None and spec.experts.bias,
         )
-        for matrix in layer_matrices(spec, spec.layers[layer])
+        for matrix in matrices
         if matrix.form == "stacked"
     ]
 
@@ -129,12 +136,21 @@ def stored_experts(stack: ExpertStack, spec: DecoderSpec, names: ExpertNames, st
     )
 
 
-def router_and_biases(spec: DecoderSpec, layer: int, names: ExpertNames) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return name and shape of a layer's `EXPERT_ROLES` by role; empty for a dense layer."""
+def router_and_biases(
+    spec: DecoderSpec, layer: int, matrices: Sequence[Matrix], names: ExpertNames
+) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return name and shape of a layer's `EXPERT_ROLES` by role; empty for a dense layer.
+
+    Args:
+        spec: specification of the model.
+        layer: number of the layer.
+        matrices: matrices of the layer.
+        names: names of experts in the family's files.
+    """
     experts = spec.experts
     if experts is None or not spec.layers[layer].is_mixture:
         return {}
-    (router,) = (matrix.name for matrix in layer_matrices(spec, spec.layers[layer]) if matrix.kind == ROUTER)
+    (router,) = (matrix.name for matrix in matrices if matrix.kind == ROUTER)
     path = path_in_files(f"model.layers.{layer}.{router}", names)
     found: dict[str, tuple[str, tuple[int, ...]]] = {
         "router_weight": (f"{path}.weight", (experts.count, spec.hidden_size))
@@ -144,7 +160,7 @@ def router_and_biases(spec: DecoderSpec, layer: int, names: ExpertNames) -> dict
     if experts.selection_bias:
         found["selection_bias"] = (f"model.layers.{layer}.{names.place}.{names.selection_bias}", (experts.count,))
     if experts.bias:
-        for stack in expert_stacks(spec, layer):
+        for stack in expert_stacks(spec, layer, matrices):
             found[f"{stack.role}_bias"] = (f"{path_in_files(stack.path, names)}_bias", (experts.count, stack.rows))
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
 
@@ -25,8 +26,29 @@ EMBEDDING, HEAD = "embedding", "head"
 """Kinds of the two tables of a vocabulary. They get an adapter only where a recipe names them."""
 MIXER_KINDS = frozenset({"state space", "linear attention", "convolution"})
 """Kinds of matrices that mix tokens otherwise than by attention."""
-_ROUTERS = {"gpt_oss": "mlp.router", "lfm2_moe": "feed_forward.gate"}  # mlp.gate elsewhere
-_LFM = frozenset({"lfm2", "lfm2_moe", "lfm3"})
+
+
+@dataclass(frozen=True)
+class MatrixNames:
+    """Names of a layer's matrices in transformers' model (modeling_*.py). The defaults are Llama's.
+
+    Attributes:
+        attention_output: attention's output projection, below `self_attn`.
+        gate_up: matrices of gate and up in a dense layer; one name where they are stacked in one.
+        down: matrix back to the hidden size.
+        router: matrix that chooses experts.
+        experts: module of the stacks of experts.
+    """
+
+    attention_output: str = "o_proj"
+    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    down: str = "mlp.down_proj"
+    router: str = "mlp.gate"
+    experts: str = "mlp.experts"
+
+
+USUAL_MATRICES = MatrixNames()
+"""The names that most families share."""
 
 
 def is_in_4_bits(matrix: Matrix) -> bool:
@@ -34,15 +56,18 @@ def is_in_4_bits(matrix: Matrix) -> bool:
     return matrix.form == "linear" and matrix.kind != ROUTER
 
 
-def layer_matrices(spec: DecoderSpec, layer: LayerSpec) -> tuple[Matrix, ...]:
+def named_matrices(spec: DecoderSpec, layer: LayerSpec, names: MatrixNames) -> tuple[Matrix, ...]:
     """Return the matrices of a layer in the model's order: those counted on the built model, else the family's.
 
-    Names are those of transformers 5 (modeling_*.py of each family). A family without a table has Llama's.
+    Args:
+        spec: specification of the model.
+        layer: the layer.
+        names: names of the family's matrices.
     """
     if layer.matrices:
         return layer.matrices
-    return _layer_matrices(
-        spec.family,
+    return _named_matrices(
+        names,
         is_convolution=layer.kind == "short_convolution",
         fused=spec.fused_projections,
         hidden=spec.hidden_size,
@@ -88,8 +113,8 @@ def feed_forward_width(spec: DecoderSpec, layer: LayerSpec) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _layer_matrices(
-    family: str,
+def _named_matrices(
+    names: MatrixNames,
     *,
     is_convolution: bool,
     fused: bool,
@@ -113,32 +138,23 @@ def _layer_matrices(
         sizes = {"q_proj": query, "k_proj": key, "v_proj": key}
         mixer = [_matrix(f"self_attn.{name}", "attention", rows, hidden) for name, rows in sizes.items()]
     if not is_convolution:
-        output = "out_proj" if family in {"lfm2", "lfm2_moe"} else "o_proj"
-        mixer.append(_matrix(f"self_attn.{output}", "attention", hidden, query))
+        mixer.append(_matrix(f"self_attn.{names.attention_output}", "attention", hidden, query))
         if gates:
             mixer.append(_matrix("self_attn.g_proj", "attention", gates, hidden))
-    return (*mixer, *(_experts(family, hidden, wide, experts) if experts else _dense(family, hidden, wide, fused)))
+    return (*mixer, *(_experts(names, hidden, wide, experts) if experts else _dense(names, hidden, wide)))
 
 
-def _dense(family: str, hidden: int, wide: int, fused: bool) -> list[Matrix]:
-    if fused:
-        inputs, down = {"mlp.gate_up_proj": 2 * wide}, "mlp.down_proj"
-    elif family == "granitemoehybrid":
-        inputs, down = {"shared_mlp.input_linear": 2 * wide}, "shared_mlp.output_linear"
-    elif family in _LFM:
-        inputs, down = {"feed_forward.w1": wide, "feed_forward.w3": wide}, "feed_forward.w2"
-    else:
-        inputs, down = {"mlp.gate_proj": wide, "mlp.up_proj": wide}, "mlp.down_proj"
-    found = [_matrix(name, "feed-forward", rows, hidden) for name, rows in inputs.items()]
-    return [*found, _matrix(down, "feed-forward", hidden, wide)]
+def _dense(names: MatrixNames, hidden: int, wide: int) -> list[Matrix]:
+    rows = 2 * wide // len(names.gate_up)
+    found = [_matrix(name, "feed-forward", rows, hidden) for name in names.gate_up]
+    return [*found, _matrix(names.down, "feed-forward", hidden, wide)]
 
 
-def _experts(family: str, hidden: int, wide: int, experts: int) -> list[Matrix]:
-    place = f"{'feed_forward' if family in _LFM else 'mlp'}.experts"
+def _experts(names: MatrixNames, hidden: int, wide: int, experts: int) -> list[Matrix]:
     return [
-        _matrix(_ROUTERS.get(family, "mlp.gate"), ROUTER, experts, hidden, form="other"),
-        _matrix(f"{place}.gate_up_proj", "experts", 2 * wide, hidden, count=experts, form="stacked"),
-        _matrix(f"{place}.down_proj", "experts", hidden, wide, count=experts, form="stacked"),
+        _matrix(names.router, ROUTER, experts, hidden, form="other"),
+        _matrix(f"{names.experts}.gate_up_proj", "experts", 2 * wide, hidden, count=experts, form="stacked"),
+        _matrix(f"{names.experts}.down_proj", "experts", hidden, wide, count=experts, form="stacked"),
     ]
 
 

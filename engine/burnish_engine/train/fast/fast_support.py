@@ -9,9 +9,8 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe import Recipe, why_plain
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.lora_adapter import AdapterPlan
-from burnish_engine.models.families import why_not_fast
+from burnish_engine.models.families import layer_matrices, why_not_fast
 from burnish_engine.models.families.adapter_targets import why_plain_adapter, why_plain_experts
-from burnish_engine.models.families.matrices import layer_matrices
 from burnish_engine.models.generation.load_fast import device_problem
 
 

@@ -6,13 +6,14 @@ import torch
 from gguf import GGUFReader
 from safetensors.torch import load_file, save_file
 
+from burnish_engine.advise.facts.gguf_rules import gguf_rules
 from burnish_engine.advise.facts.gguf_size import NEED_IMPORTANCE
 from burnish_engine.export.checks.checksums import CHECKSUMS
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.checks.vocabulary import check_vocabulary
-from burnish_engine.export.gguf.families import family_of
 from burnish_engine.export.gguf.header import GgufHeader
+from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.gguf.vocabulary import Vocabulary
 from burnish_engine.export.quantize.importance import compute_importance
 from burnish_engine.export.quantize.importance_file import write_importance
@@ -54,7 +55,7 @@ class Files(dict):
         if name not in {REFINED, *NEED_IMPORTANCE}:
             return quantize(self["F16"], self.folder / f"{name}.gguf", name, threads=1).path
         if not self.matrix.exists():
-            names = family_of(source.config["model_type"]).name_map(source.spec.num_layers)
+            names = name_map(gguf_rules(source.config["model_type"]), source.spec.num_layers)
             model = tuned_model(source, adapter)
             found = compute_importance(model, rows(source, 8), names, tokens=1000, hessians=self.hessians)
             write_importance(found, self.matrix)

@@ -7,9 +7,11 @@ import torch
 
 from burnish_engine.contract.errors import FidelityError
 from burnish_engine.export import job
-from burnish_engine.export.gguf.families.base import PlannedTensor
+from burnish_engine.export.gguf.planned_tensors import PlannedTensor
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.verify.verify import verify_file
+from burnish_engine.models.families import FAMILIES
+from burnish_engine.models.families.qwen import QWEN3
 
 from support.models.export import rows, source_with
 from support.models.small_families import make_small
@@ -40,7 +42,7 @@ def with_metadata(**changes):
 
 @pytest.mark.full
 def test_a_missing_permutation_is_named(wide, wide_adapter, tmp_path, monkeypatch):
-    monkeypatch.setattr("burnish_engine.export.gguf.families.llama.permute_rows", lambda weight, heads: weight)
+    monkeypatch.setattr("burnish_engine.export.gguf.planned_tensors.permute_rows", lambda weight, heads: weight)
     text = refused(wide, wide_adapter, tmp_path)
     assert "blk.0.attn_q.weight" in text
     assert "the permutation of Q and K is missing or wrong" in text
@@ -48,16 +50,9 @@ def test_a_missing_permutation_is_named(wide, wide_adapter, tmp_path, monkeypatc
 
 
 def test_a_permutation_where_none_belongs_is_named(tmp_path, monkeypatch):
-    from burnish_engine.export.gguf.families import FAMILIES
-
-    monkeypatch.setitem(FAMILIES, "qwen3", replace(FAMILIES["qwen3"], change=FAMILIES["llama"].change))
+    permuting = replace(QWEN3, gguf=replace(QWEN3.gguf, interleaved=True))
+    monkeypatch.setitem(FAMILIES, "qwen3", permuting)
     source = make_small("Qwen/Qwen3-0.6B", tmp_path / "base")
-    from burnish_engine.export.gguf.families.dense import dense_tensors
-
-    permuting = FAMILIES["qwen3"]
-    monkeypatch.setitem(
-        FAMILIES, "qwen3", replace(permuting, tensors=lambda spec, weights: dense_tensors(permuting, spec, weights))
-    )
     text = refused(source, None, tmp_path / "out")
     assert "the permutation of Q and K is missing or wrong" in text
 

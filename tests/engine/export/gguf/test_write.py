@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from burnish_engine.advise.facts.gguf_rules import EXPORTED_FAMILIES, gguf_rules
 from burnish_engine.contract.errors import FidelityError, SetupError, StoppedError, UsageError
-from burnish_engine.export.gguf.families import FAMILIES, family_of
-from burnish_engine.export.gguf.families.dense import llama3_factors
 from burnish_engine.export.gguf.header import read_header
+from burnish_engine.export.gguf.planned_tensors import llama3_factors
 from burnish_engine.export.gguf.write import clean_name, plan_gguf, write_gguf
 from burnish_engine.export.weights.folders import BeyondRangeError
 from burnish_engine.export.weights.merge import MergedWeights
@@ -147,10 +147,10 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path):
 
 def test_unknown_families_are_told_which_are_known(wide, tmp_path):
     with pytest.raises(
-        UsageError, match=f"'qwen2_moe' cannot be exported to GGUF yet; {', '.join(sorted(FAMILIES))} can"
+        UsageError, match=f"'qwen2_moe' cannot be exported to GGUF yet; {', '.join(sorted(EXPORTED_FAMILIES))} can"
     ):
-        family_of("qwen2_moe")
-    assert all(family.pre_tokenizers for family in FAMILIES.values())
+        gguf_rules("qwen2_moe")
+    assert all(gguf_rules(name).pre_tokenizers for name in EXPORTED_FAMILIES)
 
 
 @pytest.mark.quick_cases(1)

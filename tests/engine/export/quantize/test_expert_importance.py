@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from burnish_engine.advise.facts.gguf_rules import gguf_rules
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
-from burnish_engine.export.gguf.families import family_of
 from burnish_engine.export.gguf.header import read_header
+from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.quantize.importance import compute_importance
 from burnish_engine.export.quantize.importance_file import Importance, read_importance, write_importance
 from burnish_engine.export.quantize.quantize import quantize
@@ -21,7 +22,7 @@ GATES, UPS, DOWNS = (f"blk.1.ffn_{part}_exps.weight" for part in ("gate", "up", 
 
 
 def measure(source, adapter, texts):
-    names = family_of(source.config["model_type"]).name_map(source.spec.num_layers)
+    names = name_map(gguf_rules(source.config["model_type"]), source.spec.num_layers)
     return compute_importance(tuned_model(source, adapter), texts, names, tokens=10_000)
 
 

@@ -7,10 +7,11 @@ import pytest
 import torch
 from gguf import GGUFReader
 
+from burnish_engine.advise.facts.gguf_rules import gguf_rules
 from burnish_engine.contract.errors import StoppedError
 from burnish_engine.export.gguf.block_formats import BLOCK_FORMATS, Grid, dequantize, grid, pack, unpack
-from burnish_engine.export.gguf.families import family_of
 from burnish_engine.export.gguf.header import read_header
+from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.preflight import forecast_gguf
 from burnish_engine.export.quantize import gptq, hessian, importance
@@ -36,7 +37,7 @@ WEIGHT = "blk.1.ffn_gate.weight"
 
 
 def names_of(source):
-    return family_of(source.config["model_type"]).name_map(source.spec.num_layers)
+    return name_map(gguf_rules(source.config["model_type"]), source.spec.num_layers)
 
 
 def tensors(path):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from burnish_engine.advise.facts.gguf_rules import gguf_rules
 from burnish_engine.contract.errors import SetupError, StoppedError, UsageError
-from burnish_engine.export.gguf.families import family_of
+from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.quantize.importance import compute_importance, spread
 from burnish_engine.export.quantize.importance_file import Importance, read_importance, write_importance
 from burnish_engine.export.quantize.quantize import quantize, read_back
@@ -16,7 +17,7 @@ from support.models.small_families import make_small
 
 
 def names_of(source):
-    return family_of(source.config["model_type"]).name_map(source.spec.num_layers)
+    return name_map(gguf_rules(source.config["model_type"]), source.spec.num_layers)
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,7 @@ def test_a_file_whose_reply_never_ends_is_refused(wide, wide_adapter, wide_f16, 
 
 @pytest.mark.full
 def test_a_missing_permutation_is_refused(wide, wide_adapter, tmp_path, truth, monkeypatch):
-    monkeypatch.setattr("burnish_engine.export.gguf.families.llama.permute_rows", lambda weight, heads: weight)
+    monkeypatch.setattr("burnish_engine.export.gguf.planned_tensors.permute_rows", lambda weight, heads: weight)
     result, _ = sabotage(wide, wide_adapter, tmp_path, truth, lambda plan: plan)
     assert not result.passed
     assert any("mean KL divergence" in problem for problem in result.problems)

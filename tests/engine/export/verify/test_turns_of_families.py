@@ -7,8 +7,8 @@ from tokenizers.processors import TemplateProcessing
 from transformers import PreTrainedTokenizerFast
 
 from burnish_engine.advise.facts.catalog import catalog
+from burnish_engine.advise.facts.gguf_rules import EXPORTED_FAMILIES
 from burnish_engine.chat.prompt import chat_ids, gguf_chat_ids, gguf_template, render
-from burnish_engine.export.gguf.families import FAMILIES
 from burnish_engine.export.gguf.write import plan_gguf, write_gguf
 from burnish_engine.export.verify.fidelity import check_tokens, reply_of
 from burnish_engine.export.verify.reference import compute_reference, render_probes
@@ -106,7 +106,7 @@ def learn(source, ids):
 
 
 def test_all_exported_families_of_the_catalog_are_here():
-    families = {entry.spec.family for entry in catalog()} & set(FAMILIES)
+    families = {entry.spec.family for entry in catalog()} & EXPORTED_FAMILIES
     assert families <= {(PUBLISHED | MIXTURES)[case[0]]["model_type"] for case in TURNS.values()}
 
 

@@ -9,10 +9,9 @@ from safetensors.torch import load_file, save_file
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
-from burnish_engine.models.checkpoint.spec import KNOWN_FAMILIES
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
 from burnish_engine.models.decoder.lora_adapter import CONFIG_FILE, WEIGHTS_FILE, plan_adapter, read_plan
-from burnish_engine.models.families import family
+from burnish_engine.models.families import FAMILIES, family
 from burnish_engine.models.saved_adapters.adapter_files import why_not_plain_lora
 from burnish_engine.models.transformers_path import plain
 from burnish_engine.train.fast.fast_model import make_trainable
@@ -59,7 +58,7 @@ OF_EACH_FAMILY = {tiny_models.SHAPES[name][0]: name for name in tiny_models.SHAP
 
 def test_every_family_of_the_fast_decoder_is_here():
     mixtures = {model_type for model_type, _ in tiny_models.MIXTURES.values()}  # in experts/test_adapted_experts.py
-    assert {name for name in KNOWN_FAMILIES if family(name)} == OF_EACH_FAMILY.keys() | mixtures
+    assert FAMILIES.keys() == OF_EACH_FAMILY.keys() | mixtures
 
 
 @pytest.mark.full

@@ -14,8 +14,8 @@ from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.checkpoint.weights import Checkpoint
 from burnish_engine.models.decoder.rope_tables import rope_table
 from burnish_engine.models.families import family, why_not_fast
-from burnish_engine.models.families.base import ACTIVATIONS
 from burnish_engine.models.families.matrices import STACK_NAMES
+from burnish_engine.models.families.record import ACTIVATIONS
 
 from support.models.published import CONFIGS
 from support.models.tiny_models import SHAPES, load, lora, make

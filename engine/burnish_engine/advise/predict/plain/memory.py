@@ -34,8 +34,9 @@ from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.models.families import family, layer_matrices, softmax_in_fp32
 from burnish_engine.models.families.adapter_targets import StartedSection
-from burnish_engine.models.families.matrices import MIXER_KINDS, ROUTER, feed_forward_width, layer_matrices
+from burnish_engine.models.families.matrices import MIXER_KINDS, ROUTER, feed_forward_width
 
 _GROWING_SEGMENTS_SHARE = 0.19  # share of the head's peak: H100, torch 2.11, eight runs, torch's peak and NVML's
 _FIXED_SEGMENTS_SHARE = 1.1  # that share without expandable segments, seven runs
@@ -43,22 +44,12 @@ _CONTEXT_BYTES = 820 * MIB  # H100; smaller cards need less
 _MALLOC_SHARE = {"fp32": 0.69, "bf16": 0.40}  # share of a pass's activations, kept or not, that glibc does not return
 _RECOMPUTED_SHARE = 0.9  # share of that where layers are recomputed one by one
 # Share of it that stays where every weight is trained: gradients are large blocks that return to the system, buffers
-# for
-# 8-bit moments do not. Fitted to peaks of resident memory of SmolLM2-135M with 512 tokens a micro-batch.
+# for 8-bit moments do not. Fitted to peaks of resident memory of SmolLM2-135M with 512 tokens a micro-batch.
 _RETURNED_SHARE = 0.5
 _LIBRARIES_BYTES = 620 * MIB
 # oneDNN caches primitives for each new micro-batch length: runs of 10, 40 and 60 steps held 0.05, 0.29 and 0.59 GB
-# more,
-# and the cache stops growing after about a hundred micro-batches.
+# more, and the cache stops growing after about a hundred micro-batches.
 _CACHE_BYTES_PER_PASS, _CACHING_PASSES = 9_500_000, 100
-
-# Families tested with Burnish's attention kernels, with the same results.
-_OUR_ATTENTION = {"gemma3_text", "granite", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3"}
-
-_EAGER = {"gpt_oss": False, "gemma2": True, "vaultgemma": True, "granite_swa": True, "granitemoe_swa": True}
-"""Families without fused attention in transformers (`_supports_sdpa`), and whether their softmax is in fp32: they save
-a
-number for each head and pair of tokens."""
 _MIXER_BACKWARD = 1.15
 """Gradients in the backward pass of a mixer, as a share of what it kept: Mamba 1.14, Mamba 2 0.23 (CPU, fp32)."""
 _SHARED = {"shared experts", "feed-forward"}
@@ -103,8 +94,9 @@ def plain_memory(
     mask = 0
     if recipe.train.pack and not own_attention:  # one byte a pair of tokens; added numbers where attention is not fused
         kinds = len({layer.kind for layer in spec.layers})
-        mask = largest.tokens**2 * (kinds * width if spec.family in _EAGER else 1)
-        if spec.family in _EAGER:
+        is_eager = softmax_in_fp32(spec.family) is not None
+        mask = largest.tokens**2 * (kinds * width if is_eager else 1)
+        if is_eager:
             layer_peak = max(layer_peak, _EAGER_COPIES * spec.num_heads * largest.tokens**2 * width)
     parts = _base_weights(recipe, spec, precision)
     if recipe.adapter.method == "full":
@@ -163,7 +155,9 @@ def _token_rows(recipe: Recipe, spec: DecoderSpec, width: int) -> int:
 
 def uses_own_attention(recipe: Recipe, spec: DecoderSpec, gpu: GpuFacts | None) -> bool:
     """Whether Burnish's kernels (`packed_attention`) will compute attention; False where that is not certain."""
-    known = spec.family in _OUR_ATTENTION and spec.attention_softcap is None and 16 <= spec.head_dim <= 256
+    record = family(spec.family)
+    tried = record is not None and record.own_attention
+    known = tried and spec.attention_softcap is None and 16 <= spec.head_dim <= 256
     return recipe.train.pack and known and gpu is not None and not device_problem(gpu)
 
 
@@ -227,10 +221,10 @@ def pair_bytes(spec: DecoderSpec, width: int) -> int:
         spec: shape of the model.
         width: bytes of a number of the base model.
     """
-    softmax_in_fp32 = _EAGER.get(spec.family)
-    if softmax_in_fp32 is None:
+    in_fp32 = softmax_in_fp32(spec.family)
+    if in_fp32 is None:
         return width  # the mask
-    return spec.num_heads * (4 + width if softmax_in_fp32 and width != 4 else width)
+    return spec.num_heads * (4 + width if in_fp32 and width != 4 else width)
 
 
 def head_bytes(spec: DecoderSpec, supervised_tokens: int) -> int:

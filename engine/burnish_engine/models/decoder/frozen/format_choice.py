@@ -10,7 +10,8 @@ from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS, EightBitUse
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.decoder.frozen.declared import MX_BLOCK
-from burnish_engine.models.families.matrices import StackName, layer_matrices, stack_of
+from burnish_engine.models.families import layer_matrices
+from burnish_engine.models.families.matrices import StackName, stack_of
 from burnish_kernels.registry import CAPABILITIES, FP8_CAPABILITIES, MXFP8_CAPABILITIES
 
 _UNKNOWN_CAPABILITY = 80  # capability that a GPU counts with where NVML does not tell it: without FP8

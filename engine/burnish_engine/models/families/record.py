@@ -1,11 +1,12 @@
-"""Describe a family to the fast decoder: which tensors of a checkpoint go where in its stacked matrices. No torch."""
+"""The record of a model family, and which tensors of its checkpoints go where in the fast decoder. Loads no torch."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass, field
 
+from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec, RopeSpec
 from burnish_engine.models.families.experts import (
     EXPERT_ROLES,
@@ -17,7 +18,16 @@ from burnish_engine.models.families.experts import (
     router_and_biases,
     stored_experts,
 )
-from burnish_engine.models.families.matrices import StackName, feed_forward_width, layer_matrices, stack_of
+from burnish_engine.models.families.matrices import (
+    USUAL_MATRICES,
+    MatrixNames,
+    StackName,
+    feed_forward_width,
+    named_matrices,
+    stack_of,
+)
+from burnish_engine.models.families.rules.config import USUAL_RULES, ConfigRules
+from burnish_engine.models.families.rules.gguf import GgufRules
 
 NORM_ROLES = frozenset({"mixer_norm", "mlp_norm", "mixer_post_norm", "mlp_post_norm", "final_norm"})
 """Places of the norms around mixers and feed-forwards."""
@@ -28,6 +38,8 @@ ACTIVATIONS = {
 LARGEST_HEAD, MOST_TAPS = 256, 16
 NF4_BLOCK = 64
 """Values that share a scale in NF4; the inputs of an expert's maps are multiples of it."""
+LANGUAGE_MODEL = "model.language_model."
+"""Usual path of a language model inside transformers' class of a model with more parts."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +97,16 @@ class Vector:
 
 @dataclass(frozen=True)
 class Family:
-    """The tensor names of one family, and the features that the fast decoder lacks for it.
+    """All that Burnish knows of one family: how its config is read, its tensors' names, its GGUF, and who trains it.
 
     The defaults are Llama's names, which most families share.
 
     Attributes:
         model_type: `model_type` of config.json.
+        config: how config.json is read.
+        wrappers: `model_type` of models that hold a language model of this family beside other parts, and its path in
+            transformers' class, with the dot behind it.
+        gguf: how its models become GGUFs; None where they cannot.
         mixer_norm: Name of the norm before attention, or what else mixes tokens.
         mlp_norm: Name of the norm before the feed-forward.
         mixer_post_norm: Name of the norm after attention, where the family has one.
@@ -99,10 +115,19 @@ class Family:
         k_norm: Name of the norm of keys, where the family has one.
         final_norm: Name of the norm before the head.
         stored_names: Last part of a module's name, and what it is in the checkpoint's files where they differ.
+        matrix_names: Names of a layer's matrices in transformers' model.
         expert_names: Names of experts in the checkpoint's files.
+        slow: function from a specification to why the fast decoder does not do some of its models, completing "The
+            model ..."; empty where it does.
+        own_attention: whether it was tried with Burnish's attention kernels on the plain engine, with the same results.
+        softmax_in_fp32: whether the softmax is in fp32 where transformers has no fused attention (`_supports_sdpa`),
+            which saves a number for each head and pair of tokens; None: attention is fused.
     """
 
     model_type: str
+    config: ConfigRules = USUAL_RULES
+    wrappers: Mapping[str, str] = field(default_factory=dict)
+    gguf: GgufRules | None = None
     mixer_norm: str = "input_layernorm"
     mlp_norm: str = "post_attention_layernorm"
     mixer_post_norm: str = ""
@@ -111,7 +136,11 @@ class Family:
     k_norm: str = "k_norm"
     final_norm: str = "norm"
     stored_names: tuple[tuple[str, str], ...] = ()
+    matrix_names: MatrixNames = USUAL_MATRICES
     expert_names: ExpertNames = USUAL_NAMES
+    slow: Callable[[DecoderSpec], str] = lambda _spec: ""
+    own_attention: bool = False
+    softmax_in_fp32: bool | None = None
 
     @property
     def embedding_path(self) -> str:
@@ -121,6 +150,10 @@ class Family:
     def head_path(self, spec: DecoderSpec) -> str | None:
         """Return the name of the head's tensor, [vocabulary, hidden]; None where it is the embedding."""
         return None if spec.tied_embeddings else "lm_head.weight"
+
+    def layer_matrices(self, spec: DecoderSpec, layer: LayerSpec) -> tuple[Matrix, ...]:
+        """Return the matrices of a layer in the model's order: those counted on the built model, else the family's."""
+        return named_matrices(spec, layer, self.matrix_names)
 
     def modules(self, spec: DecoderSpec) -> list[Module]:
         """Return every linear module, layer by layer, in the order of `matrices.STACK_NAMES`."""
@@ -133,7 +166,7 @@ class Family:
 
     def expert_stacks(self, spec: DecoderSpec, layer: int) -> list[ExpertStack]:
         """Return the stacks of a layer's experts, "gate_up" before "down"; none of a dense layer."""
-        return expert_stacks(spec, layer)
+        return expert_stacks(spec, layer, self.layer_matrices(spec, spec.layers[layer]))
 
     def all_expert_stacks(self, spec: DecoderSpec) -> list[ExpertStack]:
         """Return the stacks of all layers, layer by layer."""
@@ -200,11 +233,11 @@ class Family:
             ("has longrope without its factors", spec.rope.scaling == "longrope" and not spec.rope.short_factor),
             *(("rotates an odd share of each head", rotary_dim(rope.partial, spec) % 2 != 0) for rope in _ropes(spec)),
         ]
-        return next((reason for reason, holds in reasons if holds), "")
+        return next((reason for reason, holds in reasons if holds), self.slow(spec))
 
     def _layer_modules(self, spec: DecoderSpec, index: int) -> list[Module]:
         layer, found, rows = spec.layers[index], [], Counter[StackName]()
-        for matrix in layer_matrices(spec, layer):
+        for matrix in self.layer_matrices(spec, layer):
             if matrix.form != "linear":
                 continue
             stack, path = stack_of(matrix), f"model.layers.{index}.{matrix.name}"
@@ -233,7 +266,8 @@ class Family:
             found.append(vector(f"self_attn.{self.k_norm}.weight", "k_norm", key * head))
         if spec.attention_sinks and spec.layers[index].kind != "short_convolution":
             found.append(vector("self_attn.sinks", "sinks", spec.num_heads))
-        for role, (name, shape) in router_and_biases(spec, index, self.expert_names).items():
+        matrices = self.layer_matrices(spec, spec.layers[index])
+        for role, (name, shape) in router_and_biases(spec, index, matrices, self.expert_names).items():
             found.append(Vector(name, index, role, shape, is_fp32=role == "selection_bias"))
         if spec.sandwich_norms:
             found.append(vector(f"{self.mixer_post_norm}.weight", "mixer_post_norm", hidden))

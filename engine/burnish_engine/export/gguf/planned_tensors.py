@@ -1,0 +1,196 @@
+"""Plan the tensors of a GGUF: which there are, and how each is made of the model's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.facts.facts import DecoderSpec, RopeSpec
+from burnish_engine.export.gguf.mxfp4 import repack
+from burnish_engine.export.gguf.tensor_names import places
+from burnish_engine.export.weights.experts import ExpertPart, StoredStack
+from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.models.families.rules.gguf import EXPERT_TENSORS, GgufRules
+
+_IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
+_PRECISE = "ffn_gate_inp.weight"  # llama.cpp's converter leaves routers in F32 too
+_CONVOLUTION = "shortconv.conv.weight"
+
+
+@dataclass(frozen=True)
+class PlannedTensor:
+    """One tensor of the file, before it is read.
+
+    Attributes:
+        name: GGUF name.
+        shape: shape with rows first, as in torch (GGUF stores it reversed).
+        make: function that reads base tensors and returns the value in fp32, or the matrices of a stack one by one.
+        full_precision: whether the tensor stays F32 in every file type.
+        packed: whether it stays MXFP4 in every file type; `make` then returns the bytes of its rows, uint8.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    make: Callable[[], torch.Tensor | Iterator[torch.Tensor]]
+    full_precision: bool
+    packed: bool = False
+
+    @property
+    def type(self) -> str:
+        """GGUF type in an F16 file."""
+        return "MXFP4" if self.packed else "F32" if self.full_precision else "F16"
+
+
+def plan_tensors(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) -> list[PlannedTensor]:
+    """List every tensor under its GGUF name, in the order of the checkpoint, then stacks of experts, then constants.
+
+    A tied head is left out: the loader uses the embedding again. One-dimensional tensors and routers stay F32.
+
+    Args:
+        rules: rules of the family, whose architecture names the tensors.
+        spec: shape of the model.
+        weights: weights of the model.
+
+    Raises:
+        UsageError: The checkpoint has a tensor that this architecture does not name.
+        SetupError: A required tensor is missing.
+    """
+
+    def load(base: str) -> torch.Tensor:
+        return changed(rules, spec, base, weights.load(base))
+
+    found = places(rules, spec.num_layers)
+    planned: list[PlannedTensor] = []
+    elsewhere = weights.expert_names
+    for base in weights.names:
+        if base in elsewhere:
+            continue
+        if base.endswith(_IGNORED_SUFFIXES) or (spec.tied_embeddings and base == "lm_head.weight"):
+            continue
+        parts = found(base)
+        if not parts:
+            raise UsageError(
+                f"The checkpoint has the tensor {base}, which llama.cpp's {rules.architecture} architecture does not "
+                "know.",
+                "Export as safetensors instead.",
+            )
+        rows, *row = weights.shape(base)
+        if parts[0].endswith(_CONVOLUTION):
+            row = row[1:]  # [hidden, 1, width]
+        shape = (rows // len(parts), *row)
+        for part, name in enumerate(parts):
+            make = partial(_rows, load, base, part * shape[0], shape)
+            precise = len(shape) < 2 or name.endswith((_PRECISE, _CONVOLUTION))
+            planned.append(PlannedTensor(name, shape, make, full_precision=precise))
+    planned += [one for stack in weights.stacks.values() for one in _stack(weights, stack)]
+    _check_complete({tensor.name for tensor in planned}, rules, spec)
+    return [*planned, *_rope_factors(spec)]
+
+
+def changed(rules: GgufRules, spec: DecoderSpec, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Turn a base tensor into the one that llama.cpp's graph expects.
+
+    Weights of linear layers only get their rows in another order, so that it fits an adapter's B [out, r] as well.
+
+    Args:
+        rules: rules of the family.
+        spec: shape of the model.
+        name: base name of the tensor.
+        tensor: the tensor.
+    """
+    if rules.interleaved and ".q_proj." in name:
+        return permute_rows(tensor, spec.num_heads)
+    if rules.interleaved and ".k_proj." in name:
+        return permute_rows(tensor, spec.num_kv_heads)
+    # transformers multiplies by 1 + weight, llama.cpp by the weight.
+    return tensor + 1.0 if spec.norm_one_plus and name.endswith("norm.weight") else tensor
+
+
+def permute_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
+    """Reorder each head's rows from transformers' half-and-half rope to llama.cpp's interleaved pairs.
+
+    Args:
+        weight: Q or K weight [heads * head_dim, in], or bias [heads * head_dim].
+        heads: number of query heads for Q, of key/value heads for K.
+
+    Source: convert_hf_to_gguf.py of llama.cpp, `LlamaModel.permute`. Without it the file loads and generates nonsense.
+    """
+    pairs = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
+    return pairs.swapaxes(1, 2).reshape(weight.shape)
+
+
+def _rows(load: Callable[[str], torch.Tensor], base: str, first: int, shape: tuple[int, ...]) -> torch.Tensor:
+    return load(base)[first : first + shape[0]].reshape(shape)
+
+
+def _stack(weights: MergedWeights, stack: StoredStack) -> Iterator[PlannedTensor]:
+    block, packed = f"blk.{stack.stack.layer}", weights.keeps_mxfp4(stack)
+    for part in stack.parts:
+        shape = (stack.stack.experts, *stack.part_shape(part))
+        name = f"{block}.{EXPERT_TENSORS[part]}"
+        make = partial(_packed if packed else _matrices, weights, stack, part)
+        yield PlannedTensor(f"{name}.weight", shape, make, full_precision=False, packed=packed)
+        if stack.bias:
+            make_bias = partial(_bias, weights, stack, part)
+            yield PlannedTensor(f"{name}.bias", shape[:2], make_bias, full_precision=True)
+
+
+def _matrices(weights: MergedWeights, stack: StoredStack, part: ExpertPart) -> Iterator[torch.Tensor]:
+    return (weights.load_expert(stack, expert, part) for expert in range(stack.stack.experts))
+
+
+def _packed(weights: MergedWeights, stack: StoredStack, part: ExpertPart) -> Iterator[torch.Tensor]:
+    return (repack(*weights.load_packed(stack, expert, part)) for expert in range(stack.stack.experts))
+
+
+def _bias(weights: MergedWeights, stack: StoredStack, part: ExpertPart) -> torch.Tensor:
+    return weights.load(stack.bias)[:, stack.rows(part)]
+
+
+def _check_complete(names: set[str], rules: GgufRules, spec: DecoderSpec) -> None:
+    wanted = {f"blk.{index}.{part}.weight" for index, layer in enumerate(spec.layers) for part in rules.parts(layer)}
+    wanted |= {"token_embd.weight", f"{rules.final_norm}.weight"}
+    if not spec.tied_embeddings:
+        wanted.add("output.weight")
+    missing = sorted(wanted - names)
+    if missing:
+        raise SetupError(
+            f"The checkpoint lacks {len(missing)} tensors the export needs, first the one for {missing[0]}.",
+            "Download the model again.",
+        )
+
+
+def _rope_factors(spec: DecoderSpec) -> list[PlannedTensor]:
+    """Plan the divisors of a rope's frequencies, which no checkpoint holds."""
+    rope = spec.rope
+    if rope.scaling == "llama3":
+        return [_constant("rope_freqs.weight", llama3_factors(rope, spec.head_dim))]
+    if rope.scaling != "longrope":
+        return []
+    factors = {"long": rope.long_factor, "short": rope.short_factor}
+    return [_constant(f"rope_factors_{name}.weight", torch.tensor(values)) for name, values in factors.items()]
+
+
+def _constant(name: str, value: torch.Tensor) -> PlannedTensor:
+    return PlannedTensor(name, tuple(value.shape), lambda: value, full_precision=True)
+
+
+def llama3_factors(rope: RopeSpec, head_dim: int) -> torch.Tensor:
+    """Compute the divisor of each rotation frequency [head_dim / 2], fp32.
+
+    Llama 3.1's rule (transformers modeling_rope_utils, `_compute_llama3_parameters`): long wavelengths are divided by
+    the factor, short ones are not, with a smooth passage between.
+    """
+    context = float(rope.original_context or 8192)
+    frequencies = 1.0 / (rope.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim))
+    wavelengths = 2 * math.pi / frequencies
+    smooth = (context / wavelengths - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
+    between = 1.0 / ((1.0 - smooth) / rope.factor + smooth)
+    factors = torch.where(wavelengths > context / rope.low_freq_factor, torch.full_like(smooth, rope.factor), between)
+    factors = torch.where(wavelengths < context / rope.high_freq_factor, torch.ones_like(smooth), factors)
+    return factors.float()

@@ -72,6 +72,17 @@ NEWER = {
         "num_hidden_layers": 16, "num_key_value_heads": 16, "rms_norm_eps": 1e-06, "rope_scaling": None,
         "rope_theta": 500000, "tie_word_embeddings": False, "vocab_size": 100352,
     },
+    "allenai/Olmo-3-7B-Instruct": {
+        "model_type": "olmo3", "attention_bias": False, "attention_dropout": 0.0, "hidden_act": "silu",
+        "hidden_size": 4096, "intermediate_size": 11008,
+        "layer_types": [*["sliding_attention"] * 3, "full_attention"] * 8, "max_position_embeddings": 65536,
+        "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32, "rms_norm_eps": 1e-06,
+        "rope_scaling": {
+            "attention_factor": 1.2079441541679836, "beta_fast": 32.0, "beta_slow": 1.0, "factor": 8.0,
+            "original_max_position_embeddings": 8192, "rope_type": "yarn",
+        },
+        "rope_theta": 500000, "sliding_window": 4096, "tie_word_embeddings": False, "vocab_size": 100278,
+    },
     "mistralai/Ministral-3-3B, text": {
         "model_type": "ministral3", "attention_dropout": 0.0, "head_dim": 128, "hidden_act": "silu",
         "hidden_size": 3072, "intermediate_size": 9216, "max_position_embeddings": 262144, "num_attention_heads": 32,

@@ -147,6 +147,22 @@ SHAPES = {
         },
     ),
     "olmo2": ("olmo2", {"num_hidden_layers": 3, "rms_norm_eps": 1e-3}),
+    "olmo3": (
+        "olmo3",
+        {
+            "num_hidden_layers": 4,
+            "sliding_window": WINDOW,
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_type": "yarn",
+                    "rope_theta": 5e5,
+                    "factor": 8.0,
+                    "original_max_position_embeddings": ORIGINAL_CONTEXT,
+                },
+                "sliding_attention": {"rope_type": "default", "rope_theta": 5e5},
+            },
+        },
+    ),
     "ministral3": (
         "ministral3",
         {

@@ -103,7 +103,7 @@ def _settings(spec: DecoderSpec, architecture: str) -> list[MetadataSetting]:
         local = tuple(float(layer.kind == "sliding_attention") for layer in spec.layers)
         usual = tuple(float(index % 2 == 0) for index in range(spec.num_layers))  # load_swa_pattern
         made.append(MetadataSetting("attention.sliding_window_pattern", "layers with a window", local, usual))
-    if window and spec.family in {"gemma3_text", "gpt_oss", "phi3"}:
+    if window and spec.family in {"gemma3_text", "gpt_oss", "olmo3", "phi3"}:
         made.append(MetadataSetting("attention.sliding_window", "attention window", window))
     return made
 

@@ -8,9 +8,8 @@ from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.models.families.record import LANGUAGE_MODEL, Family
 from burnish_engine.models.families.rules.config import Config, ConfigRules, listed_or, number, window_by_pattern
 from burnish_engine.models.families.rules.gguf import HEAD_NORMS, GgufRules, Metadata, Oddities, usual_parts
-from burnish_engine.models.families.rules.rope import Ropes, read_rope
+from burnish_engine.models.families.rules.rope import Ropes, ropes_by_kind
 
-_THETAS = {"full_attention": 1_000_000.0, "sliding_attention": 10_000.0}
 _EVERY = 6  # interval of the global layers in llama.cpp, where the file names none (load_swa_pattern)
 _WIDE_LAYERS = 62  # the 27B, whose queries llama.cpp scales by its width (src/models/gemma3.cpp)
 
@@ -31,12 +30,9 @@ def _fields(config: Config) -> dict[str, Any]:
 
 
 def _ropes(config: Config, head_dim: int, max_context: int) -> Ropes:
-    nested = config.get("rope_parameters") or {}
-    full = {**(nested.get("full_attention") or {}), **(config.get("rope_scaling") or {})}
-    full.setdefault("rope_theta", config.get("rope_theta", _THETAS["full_attention"]))
-    local = dict(nested.get("sliding_attention") or {})
-    local.setdefault("rope_theta", config.get("rope_local_base_freq", _THETAS["sliding_attention"]))
-    return read_rope(full, config, head_dim, max_context), read_rope(local, config, head_dim, max_context)
+    theta = config.get("rope_theta", 1_000_000.0)
+    local = config.get("rope_local_base_freq", 10_000.0)
+    return ropes_by_kind(config, head_dim, max_context, theta=theta, local_theta=local)
 
 
 def _parts(layer: LayerSpec) -> tuple[str, ...]:

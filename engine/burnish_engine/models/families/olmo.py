@@ -1,22 +1,50 @@
-"""OLMo 2 and OLMoE: norms over all queries and all keys of a token."""
+"""OLMo 2, OLMo 3 and OLMoE: norms over all queries and all keys of a token."""
 
 from __future__ import annotations
 
-from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
+import math
+from dataclasses import replace
+from typing import Any
+
+from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind, LayerSpec
 from burnish_engine.models.families.record import Family
-from burnish_engine.models.families.rules.config import Config, ConfigRules, all_attention, dense_width, number
+from burnish_engine.models.families.rules.config import (
+    Config,
+    ConfigRules,
+    all_attention,
+    dense_width,
+    listed_or,
+    number,
+)
 from burnish_engine.models.families.rules.gguf import (
     ATTENTION_PARTS,
     FEED_FORWARD_PARTS,
     HEAD_NORMS,
     GgufRules,
+    Metadata,
     Oddities,
     narrow_heads,
     usual_parts,
 )
 from burnish_engine.models.families.rules.mixture import Mixture
+from burnish_engine.models.families.rules.rope import Ropes, ropes_by_kind
 
 _WHOLE_NORMS = {"qk_norm": True, "qk_norm_whole": True}
+_EVERY = 4  # interval of OLMo 3's layers without a window, also in llama.cpp (src/models/olmo2.cpp)
+_THETA = 500_000.0  # of OLMo 3
+
+
+def _olmo2_fields(_config: Config) -> dict[str, Any]:
+    return {**_WHOLE_NORMS, "pre_norms": False, "sandwich_norms": True}
+
+
+def _olmo3_kinds(_config: Config, count: int, _window: int | None) -> list[LayerKind]:
+    return ["attention" if (i + 1) % _EVERY == 0 else "sliding_attention" for i in range(count)]
+
+
+def _olmo3_ropes(config: Config, head_dim: int, max_context: int) -> Ropes:
+    theta = config.get("rope_theta", _THETA)
+    return ropes_by_kind(config, head_dim, max_context, theta=theta, local_theta=_THETA)
 
 
 def _post_norm_parts(_layer: LayerSpec) -> tuple[str, ...]:
@@ -28,6 +56,27 @@ def _olmo2_oddities(spec: DecoderSpec, _config: Config) -> Oddities:
         ("has no head of its own", spec.tied_embeddings),
         ("has biases in its attention", spec.attention_bias),
         narrow_heads(spec),
+    ]
+
+
+def _olmo3_metadata(spec: DecoderSpec, _config: Config) -> Metadata:
+    return {"attention.sliding_window": spec.sliding_window or 0}
+
+
+def _olmo3_oddities(spec: DecoderSpec, config: Config) -> Oddities:
+    rope, local = spec.rope, spec.local_rope or spec.rope
+    stretch = 1.0 + 0.1 * math.log(rope.factor) if rope.scaling == "yarn" else 1.0
+    usual = (rope.beta_fast, rope.beta_slow, rope.truncate) == (32.0, 1.0, True)
+    windows = [layer.kind == "sliding_attention" for layer in spec.layers]
+    return [
+        *_olmo2_oddities(spec, config),
+        (
+            "has windows in other layers than three of four",
+            windows != [(i + 1) % _EVERY != 0 for i in range(len(windows))],
+        ),
+        (f"has {rope.scaling} rope", rope.scaling not in {"none", "yarn"}),
+        ("has a yarn rope of its own", not usual or abs(rope.attention_factor - stretch) > 1e-6),
+        ("has other positions in its local layers", local.scaling != "none" or local.theta != rope.theta),
     ]
 
 
@@ -48,13 +97,33 @@ OLMO2 = Family(
     mlp_post_norm="post_feedforward_layernorm",
     config=ConfigRules(
         defaults={"rms_norm_eps": 1e-5, "max_position_embeddings": 2048},
-        fields=lambda _config: {**_WHOLE_NORMS, "pre_norms": False, "sandwich_norms": True},
+        fields=_olmo2_fields,
         layer_kinds=all_attention,
     ),
     gguf=GgufRules("olmo2", ("dbrx", "olmo", "gpt-2"), parts=_post_norm_parts, oddities=_olmo2_oddities),
     own_attention=True,
 )
 """OLMo 2: norms only after each half."""
+OLMO3 = replace(
+    OLMO2,
+    model_type="olmo3",
+    config=ConfigRules(
+        defaults={"rms_norm_eps": 1e-5, "max_position_embeddings": 2048, "sliding_window": 4096},
+        fields=_olmo2_fields,
+        layer_kinds=listed_or(_olmo3_kinds),
+        ropes=_olmo3_ropes,
+    ),
+    gguf=GgufRules(
+        "olmo2",
+        ("dbrx", "olmo", "gpt-2"),
+        parts=_post_norm_parts,
+        metadata=_olmo3_metadata,
+        oddities=_olmo3_oddities,
+        rope="own",
+        computes_window=True,
+    ),
+)
+"""OLMo 3: OLMo 2 with windows in three of four layers, and yarn in the others."""
 OLMOE = Family(
     "olmoe",
     config=ConfigRules(
@@ -72,4 +141,4 @@ OLMOE = Family(
     ),
 )
 """A mixture of experts with the same norms of queries and keys, and Llama's norms before each half."""
-FAMILIES = (OLMO2, OLMOE)
+FAMILIES = (OLMO2, OLMO3, OLMOE)

@@ -26,6 +26,7 @@ def rotary(config):
     from transformers.models.ministral3.modeling_ministral3 import Ministral3RotaryEmbedding
     from transformers.models.mistral.modeling_mistral import MistralRotaryEmbedding
     from transformers.models.olmo2.modeling_olmo2 import Olmo2RotaryEmbedding
+    from transformers.models.olmo3.modeling_olmo3 import Olmo3RotaryEmbedding
     from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
     from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
     from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
@@ -36,7 +37,7 @@ def rotary(config):
         "qwen3": Qwen3RotaryEmbedding, "smollm3": SmolLM3RotaryEmbedding, "gemma3_text": Gemma3RotaryEmbedding,
         "phi3": Phi3RotaryEmbedding, "lfm2": Lfm2RotaryEmbedding, "lfm3": Lfm3RotaryEmbedding,
         "granite": GraniteRotaryEmbedding, "granitemoehybrid": GraniteRotaryEmbedding, "olmo2": Olmo2RotaryEmbedding,
-        "ministral3": Ministral3RotaryEmbedding,
+        "ministral3": Ministral3RotaryEmbedding, "olmo3": Olmo3RotaryEmbedding,
     }  # fmt: skip
     return made[config.model_type](config)
 

@@ -29,6 +29,7 @@ FAMILIES = {
     "gemma2": {"sliding_window": 7, "attn_logit_softcapping": 5.0, "query_pre_attn_scalar": 16},
     "gemma3_text": {"sliding_window": 7, "query_pre_attn_scalar": 16},
     "olmo2": {},
+    "olmo3": {"sliding_window": 7, "num_hidden_layers": 4},
     "granite": {"attention_multiplier": 0.2},
     "phi3": {"sliding_window": 7},
     "smollm3": {"no_rope_layers": [1, 0, 1]},

@@ -26,6 +26,30 @@ def usual_ropes(config: Mapping[str, Any], head_dim: int, max_context: int) -> R
     return read_rope(rope_parameters(config), config, head_dim, max_context), None
 
 
+def ropes_by_kind(
+    config: Mapping[str, Any], head_dim: int, max_context: int, *, theta: float, local_theta: float
+) -> Ropes:
+    """Read a rope for layers without a window, which alone `rope_scaling` is meant for, and one for those with it.
+
+    Args:
+        config: parsed `config.json` of the checkpoint, with its family's defaults for absent keys.
+        head_dim: size of a head.
+        max_context: `max_position_embeddings`.
+        theta: base of the first where its parameters name none.
+        local_theta: base of the second where its parameters name none.
+
+    Raises:
+        LookupError, TypeError, ValueError, ArithmeticError: Something is missing, odd, or not computed by transformers.
+    """
+    nested = config.get("rope_parameters") or {}
+    full = {**(nested.get("full_attention") or {}), **(config.get("rope_scaling") or {})}
+    local = {"rope_theta": local_theta, **(nested.get("sliding_attention") or {})}
+    return (
+        read_rope({"rope_theta": theta, **full}, config, head_dim, max_context),
+        read_rope(local, config, head_dim, max_context),
+    )
+
+
 def rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of the one rope of all layers; empty where the config has none.
 

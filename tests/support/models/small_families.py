@@ -72,6 +72,15 @@ NEWER = {
         "num_hidden_layers": 16, "num_key_value_heads": 16, "rms_norm_eps": 1e-06, "rope_scaling": None,
         "rope_theta": 500000, "tie_word_embeddings": False, "vocab_size": 100352,
     },
+    "Granite SWA, made up": {
+        "model_type": "granite_swa", "attention_bias": False, "attention_dropout": 0.0,
+        "attention_multiplier": 0.0078125, "embedding_multiplier": 12.0, "hidden_act": "silu", "hidden_size": 2560,
+        "intermediate_size": 8192, "layer_rope_theta": [0, *[10000.0] * 3] * 6,
+        "layer_types": ["full_attention", *["sliding_attention"] * 3] * 6, "logits_scaling": 8.0,
+        "max_position_embeddings": 8192, "mlp_bias": False, "num_attention_heads": 20, "num_hidden_layers": 24,
+        "num_key_value_heads": 4, "residual_multiplier": 0.22, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+        "sliding_window": 128, "tie_word_embeddings": True, "vocab_size": 100352,
+    },
     "allenai/Olmo-3-7B-Instruct": {
         "model_type": "olmo3", "attention_bias": False, "attention_dropout": 0.0, "hidden_act": "silu",
         "hidden_size": 4096, "intermediate_size": 11008,
@@ -101,7 +110,7 @@ PUBLISHED = {
     **CONFIGS, "LiquidAI/LFM2-350M": LFM2, "LiquidAI/LFM2.5-350M": LFM2_5, "HuggingFaceTB/SmolLM2-135M": SMOLLM2,
     "microsoft/phi-4": PHI_4, "google/gemma-3-4b-it, text": GEMMA_3_4B_TEXT, **NEWER,
 }  # fmt: skip
-_LAYERS = {"gemma3_text": 7, "smollm3": 5, "lfm2": 6, "lfm2_moe": 4}
+_LAYERS = {"gemma3_text": 7, "smollm3": 5, "lfm2": 6, "lfm2_moe": 4, "olmo3": 4, "granite_swa": 4}
 
 
 def shrink(config):
@@ -120,8 +129,9 @@ def shrink(config):
     }  # fmt: skip
     if "layer_types" in config:
         small["layer_types"] = config["layer_types"][:layers]
-    if "no_rope_layers" in config:
-        small["no_rope_layers"] = config["no_rope_layers"][:layers]
+    for key in ("no_rope_layers", "layer_rope_theta"):
+        if key in config:
+            small[key] = config[key][:layers]
     if "full_attn_idxs" in config:
         small["full_attn_idxs"] = [index for index in config["full_attn_idxs"] if index < layers]
     if "block_ff_dim" in config:

@@ -118,6 +118,19 @@ SHAPES = {
             "tie_word_embeddings": True,
         },
     ),
+    "granite-swa": (
+        "granite_swa",
+        {
+            "num_hidden_layers": 4,
+            "attention_multiplier": 0.1,
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.22,
+            "logits_scaling": 1.3,
+            "sliding_window": WINDOW,
+            "layer_rope_theta": [1e4, 1e4, 0, 1e4],
+            "tie_word_embeddings": True,
+        },
+    ),
     "granite4": (
         "granitemoehybrid",
         {

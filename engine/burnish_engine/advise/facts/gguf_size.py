@@ -313,6 +313,8 @@ def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:
             shapes.append(_vector(f"blk.{index}.attn_output.bias", hidden))
         if spec.attention_gate:
             shapes.append(TensorShape(at("attn_gate"), (spec.num_heads, hidden)))
+        if spec.attention_sinks and not spec.num_experts:  # a mixture's are counted with its experts' biases
+            shapes.append(_vector(at("attn_sinks"), spec.num_heads))
         if spec.qk_norm:
             sizes = (query, key) if spec.qk_norm_whole else (spec.head_dim, spec.head_dim)
             shapes += [_vector(at(f"attn_{part}_norm"), size) for part, size in zip("qk", sizes, strict=True)]

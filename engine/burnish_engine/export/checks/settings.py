@@ -90,20 +90,26 @@ def _settings(spec: DecoderSpec, architecture: str) -> list[MetadataSetting]:
         if window:
             made.append(MetadataSetting("attention.sliding_window_pattern", "layers with a window", local, usual))
         made.append(MetadataSetting("final_logit_softcapping", "cap of the logits", spec.logit_softcap or 0.0, 0.0))
-    if architecture == "granite":
+    if architecture in {"granite", "granite_swa"}:
         usual_scale = spec.head_dim**-0.5
         made += [
             MetadataSetting("attention.scale", "scale of the attention scores", spec.attention_scale or usual_scale),
             MetadataSetting("embedding_scale", "factor of the embeddings", spec.embedding_scale),
             MetadataSetting("residual_scale", "factor of the residuals", spec.residual_scale),
             MetadataSetting("logit_scale", "divisor of the logits", spec.logit_divisor),
-            MetadataSetting("rope.scaling.finetuned", "use of positions", float(spec.layers[0].rope), 1.0),
         ]
+    if architecture == "granite":
+        made.append(MetadataSetting("rope.scaling.finetuned", "use of positions", float(spec.layers[0].rope), 1.0))
+    if architecture == "granite_swa":
+        local = tuple(float(layer.kind == "sliding_attention") for layer in spec.layers)
+        rotating = tuple(float(layer.rope) for layer in spec.layers)
+        made.append(MetadataSetting("attention.sliding_window_pattern", "layers with a window", local))
+        made.append(MetadataSetting("attention.rope_pattern", "layers with positions", rotating, 1.0))
     if spec.family == "gpt_oss":
         local = tuple(float(layer.kind == "sliding_attention") for layer in spec.layers)
         usual = tuple(float(index % 2 == 0) for index in range(spec.num_layers))  # load_swa_pattern
         made.append(MetadataSetting("attention.sliding_window_pattern", "layers with a window", local, usual))
-    if window and spec.family in {"gemma3_text", "gpt_oss", "olmo3", "phi3"}:
+    if window and spec.family in {"gemma3_text", "gpt_oss", "granite_swa", "olmo3", "phi3"}:
         made.append(MetadataSetting("attention.sliding_window", "attention window", window))
     return made
 

@@ -28,7 +28,7 @@ from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.quantize.hessian import input_name
 from burnish_engine.export.quantize.quantize import FILE_TYPES
 
-_INTERLEAVED: Final = {"llama", "smollm3", "mistral3", "granite"}
+_INTERLEAVED: Final = {"llama", "smollm3", "mistral3", "granite", "granite_swa"}
 """Architectures whose rope turns neighboring rows of a head in llama.cpp; in transformers, rows half a head apart."""
 _ONE_PLUS: Final = {"gemma3"}
 _GATE_AND_UP: Final = ".shared_mlp.input_linear.weight"

@@ -55,5 +55,5 @@ def _usual_names(rules: GgufRules, layers: int) -> Callable[[str], str | None]:
     import gguf
 
     architectures = {name: arch for arch, name in gguf.MODEL_ARCH_NAMES.items()}
-    names = gguf.get_tensor_name_map(architectures[rules.architecture], layers)
+    names = gguf.get_tensor_name_map(architectures[rules.named_by or rules.architecture], layers)
     return lambda base: names.get_name(base, try_suffixes=(".weight", ".bias"))

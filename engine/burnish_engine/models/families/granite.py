@@ -1,4 +1,4 @@
-"""Granite 3, and the dense ones of Granite 4: Llama with factors for embeddings, attention, halves and logits."""
+"""Granite 3, the dense ones of Granite 4, and Granite SWA: Llama with factors for embeddings, attention and logits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from burnish_engine.models.families.rules.config import (
     ConfigRules,
     all_attention,
     kinds_of,
+    listed_or,
     positive,
     size,
 )
-from burnish_engine.models.families.rules.gguf import GgufRules, Metadata
+from burnish_engine.models.families.rules.gguf import GgufRules, Metadata, usual_parts
+from burnish_engine.models.families.rules.rope import Ropes, read_rope, rope_parameters
 
 _DEFAULTS: dict[str, Any] = {
     "rms_norm_eps": 1e-6, "max_position_embeddings": 2048, "attention_multiplier": 1.0, "embedding_multiplier": 1.0,
@@ -40,13 +42,44 @@ def _granite4_kinds(config: Config, count: int, window: int | None) -> list[Laye
     return all_attention(config, count, window) if types is None else kinds_of(types, count)
 
 
+def _swa_kinds(_config: Config, count: int, _window: int | None) -> list[LayerKind]:
+    return ["sliding_attention" if i % 4 else "attention" for i in range(count)]
+
+
+def _swa_rotates(config: Config, count: int) -> list[bool]:
+    thetas = config.get("layer_rope_theta")
+    return [True] * count if thetas is None else [bool(thetas[i]) for i in range(count)]
+
+
+def _swa_ropes(config: Config, head_dim: int, max_context: int) -> Ropes:
+    parameters = rope_parameters(config)
+    thetas = {theta for theta in config.get("layer_rope_theta") or () if theta}
+    if len(thetas) > 1:
+        raise ValueError("layers with different ropes")
+    own = {"rope_theta": thetas.pop()} if thetas else {}
+    return read_rope(parameters | own, config, head_dim, max_context), None
+
+
 def _metadata(spec: DecoderSpec, _config: Config) -> Metadata:
     return {
         "attention.scale": float(spec.attention_scale or spec.head_dim**-0.5),
         "embedding_scale": float(spec.embedding_scale),
         "residual_scale": float(spec.residual_scale),
         "logit_scale": float(spec.logit_divisor),
-        "rope.scaling.finetuned": spec.layers[0].rope,  # its switch for rope in all layers (src/models/granite.cpp)
+    }
+
+
+def _rope_switch(spec: DecoderSpec, config: Config) -> Metadata:
+    # llama.cpp's switch for rope in all layers (src/models/granite.cpp)
+    return {**_metadata(spec, config), "rope.scaling.finetuned": spec.layers[0].rope}
+
+
+def _swa_metadata(spec: DecoderSpec, config: Config) -> Metadata:
+    return {
+        **_metadata(spec, config),
+        "attention.sliding_window": spec.sliding_window or 0,
+        "attention.sliding_window_pattern": [layer.kind == "sliding_attention" for layer in spec.layers],
+        "attention.rope_pattern": [layer.rope for layer in spec.layers],
     }
 
 
@@ -57,7 +90,7 @@ GRANITE = Family(
         fields=lambda config: {**mlp_bias(config), **_fields(config)},
         layer_kinds=all_attention,
     ),
-    gguf=GgufRules("granite", ("refact", "starcoder", "dbrx", "gpt-4o"), interleaved=True, metadata=_metadata),
+    gguf=GgufRules("granite", ("refact", "starcoder", "dbrx", "gpt-4o"), interleaved=True, metadata=_rope_switch),
     own_attention=True,
 )
 GRANITE4 = Family(
@@ -75,11 +108,37 @@ GRANITE4 = Family(
         "granite",
         ("dbrx", "gpt-4o", "refact"),
         interleaved=True,
-        metadata=_metadata,
+        metadata=_rope_switch,
         modules={"shared_mlp.input_linear": ("ffn_gate", "ffn_up"), "shared_mlp.output_linear": ("ffn_down",)},
     ),
 )
 """Granite 4 without mixture and without Mamba layers: gate and up are one matrix in the checkpoint."""
-FAMILIES = (GRANITE, GRANITE4)
-UNFUSED = {"granite_swa": True, "granitemoe_swa": True}
-"""Relatives that only the plain engine trains; see `Family.softmax_in_fp32`."""
+GRANITE_SWA = Family(
+    "granite_swa",
+    config=ConfigRules(
+        defaults={
+            **_DEFAULTS, "rms_norm_eps": 1e-5, "max_position_embeddings": 8192, "num_key_value_heads": 4,
+            "tie_word_embeddings": True, "sliding_window": 128,
+        },
+        fields=lambda config: {**mlp_bias(config), **_fields(config), "attention_sinks": True},
+        layer_kinds=listed_or(_swa_kinds),
+        rotates=_swa_rotates,
+        ropes=_swa_ropes,
+    ),
+    gguf=GgufRules(
+        "granite_swa",
+        ("dbrx", "gpt-4o", "refact"),
+        named_by="granite",
+        parts=lambda layer: (*usual_parts(layer), "attn_sinks"),
+        interleaved=True,
+        metadata=_swa_metadata,
+        oddities=lambda spec, _config: [("has no window", spec.sliding_window is None)],
+        computes_window=True,
+        parameters={"self_attn.sinks": "attn_sinks.weight"},
+    ),
+    softmax_in_fp32=True,
+)  # fmt: skip
+"""Granite SWA: windows in three of four layers, sinks in attention, and layers without rope."""
+FAMILIES = (GRANITE, GRANITE4, GRANITE_SWA)
+UNFUSED = {"granitemoe_swa": True}
+"""A relative that only the plain engine trains; see `Family.softmax_in_fp32`."""

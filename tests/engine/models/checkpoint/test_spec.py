@@ -6,6 +6,7 @@ from transformers import (
     GPT2Config,
     GptOssConfig,
     GraniteConfig,
+    GraniteSWAConfig,
     Lfm2Config,
     LlamaConfig,
     Ministral3Config,
@@ -139,7 +140,8 @@ def test_layers_without_rope_where_the_config_does_not_list_them():
     "made",
     [
         LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig, SmolLM3Config, Gemma3TextConfig,
-        Phi3Config, Lfm2Config, GptOssConfig, GraniteConfig, Olmo2Config, Olmo3Config, Ministral3Config,
+        Phi3Config, Lfm2Config, GptOssConfig, GraniteConfig, GraniteSWAConfig, Olmo2Config, Olmo3Config,
+        Ministral3Config,
     ],
 )  # fmt: skip
 def test_absent_keys_have_transformers_defaults(made):

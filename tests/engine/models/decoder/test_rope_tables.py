@@ -20,6 +20,7 @@ def rotary(config):
     """transformers' module that computes cosines and sines for a configuration."""
     from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
     from transformers.models.granite.modeling_granite import GraniteRotaryEmbedding
+    from transformers.models.granite_swa.modeling_granite_swa import GraniteSWARotaryEmbedding
     from transformers.models.lfm2.modeling_lfm2 import Lfm2RotaryEmbedding
     from transformers.models.lfm3.modeling_lfm3 import Lfm3RotaryEmbedding
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -38,6 +39,7 @@ def rotary(config):
         "phi3": Phi3RotaryEmbedding, "lfm2": Lfm2RotaryEmbedding, "lfm3": Lfm3RotaryEmbedding,
         "granite": GraniteRotaryEmbedding, "granitemoehybrid": GraniteRotaryEmbedding, "olmo2": Olmo2RotaryEmbedding,
         "ministral3": Ministral3RotaryEmbedding, "olmo3": Olmo3RotaryEmbedding,
+        "granite_swa": GraniteSWARotaryEmbedding,
     }  # fmt: skip
     return made[config.model_type](config)
 

@@ -36,6 +36,7 @@ class GgufRules:
         architecture: value of `general.architecture`, which chooses llama.cpp's graph.
         pre_tokenizers: llama.cpp's names of the pre-tokenizers that its models use, most likely first; the right one is
             found by testing.
+        named_by: architecture whose names of tensors it shares, where the package gguf does not know its own.
         parts: function from a layer to the tensors that it must have.
         final_norm: GGUF name of the norm before the head.
         interleaved: whether llama.cpp's rope turns neighboring rows of a head, which are half a head apart in
@@ -55,6 +56,7 @@ class GgufRules:
 
     architecture: str
     pre_tokenizers: tuple[str, ...]
+    named_by: str = ""
     parts: Callable[[LayerSpec], Sequence[str]] = usual_parts
     final_norm: str = "output_norm"
     interleaved: bool = False

@@ -60,12 +60,19 @@ def _olmo2_oddities(spec: DecoderSpec, _config: Config) -> Oddities:
 
 
 def _olmo3_metadata(spec: DecoderSpec, _config: Config) -> Metadata:
-    return {"attention.sliding_window": spec.sliding_window or 0}
+    rope = spec.rope
+    keys: Metadata = {"attention.sliding_window": spec.sliding_window or 0}
+    if rope.scaling == "yarn":  # as llama.cpp assumes them; `_olmo3_oddities` refuses others
+        keys["rope.scaling.yarn_attn_factor"] = rope.attention_factor
+        keys["rope.scaling.yarn_beta_fast"] = rope.beta_fast
+        keys["rope.scaling.yarn_beta_slow"] = rope.beta_slow
+    return keys
 
 
 def _olmo3_oddities(spec: DecoderSpec, config: Config) -> Oddities:
     rope, local = spec.rope, spec.local_rope or spec.rope
-    stretch = 1.0 + 0.1 * math.log(rope.factor) if rope.scaling == "yarn" else 1.0
+    is_stretched = rope.scaling == "yarn" and rope.factor > 1.0
+    stretch = 1.0 + 0.1 * math.log(rope.factor) if is_stretched else 1.0
     usual = (rope.beta_fast, rope.beta_slow, rope.truncate) == (32.0, 1.0, True)
     windows = [layer.kind == "sliding_attention" for layer in spec.layers]
     return [

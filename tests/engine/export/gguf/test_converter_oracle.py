@@ -19,6 +19,7 @@ OURS_ALONE = {
     # Ours says what llama.cpp would assume, so that other programs need not know its assumptions.
     "attention.key_length", "attention.value_length", "rope.dimension_count", "rope.freq_base_swa", "vocab_size",
     "final_logit_softcapping", "rope.scaling.finetuned", "expert_feed_forward_length",
+    "attention.rope_pattern",  # the converter reads it from a key that transformers does not write
 }  # fmt: skip
 BOUNDED = {"mistral", "phi3"}
 """Families whose context length we bound by the window that llama.cpp does not compute."""

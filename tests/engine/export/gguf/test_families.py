@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from burnish_engine.advise.facts.gguf_rules import gguf_refusal
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.models.checkpoint.source import open_model
+from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
@@ -109,6 +111,34 @@ def test_what_llama_cpp_does_not_compute_is_refused(tmp_path, name, changes, wor
     source = make_small(name, tmp_path / "base", **changes)
     with pytest.raises(UsageError, match=words):
         write_16_bit(source, None, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("allenai/Olmo-3-7B-Instruct", {}, ""),
+        ("allenai/Olmo-3-7B-Instruct", {"layer_types": ["full_attention"] * 32}, "windows in other layers"),
+        ("allenai/Olmo-3-7B-Instruct", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "linear rope"),
+        ("allenai/Olmo-3-7B-Instruct", {"rope_scaling": {"rope_type": "yarn", "factor": 0.0}}, ""),
+        (
+            "allenai/Olmo-3-7B-Instruct",
+            {"rope_scaling": {"rope_type": "yarn", "factor": 8.0, "attention_factor": 1.5}},
+            "yarn rope of its own",
+        ),
+        ("allenai/Olmo-3-7B-Instruct", {"rope_theta": 1e4}, "other positions in its local layers"),
+        ("Granite SWA, made up", {}, ""),
+        ("Granite SWA, made up", {"sliding_window": None, "layer_types": ["full_attention"] * 24}, "has no window"),
+    ],
+)
+def test_windows_and_ropes_that_llama_cpp_fixes_are_the_models_own(name, changes, words):
+    config = {**PUBLISHED[name], **changes}
+    refused = gguf_refusal(config["model_type"], decoder_spec(config), config)
+    assert (words in refused.what) if words else refused is None
+
+
+def test_layers_with_different_ropes_are_no_granite():
+    config = PUBLISHED["Granite SWA, made up"]
+    assert decoder_spec({**config, "layer_rope_theta": [1e4, 2e4] * 12}) is None
 
 
 def test_the_head_of_layers_without_keys_is_zero(tmp_path):

@@ -21,7 +21,7 @@ from burnish_engine.models.families.rules.mixture import Mixture
 from burnish_engine.models.families.rules.rope import Ropes, read_rope, rope_parameters
 
 _YARN = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
-_ALPHA, _LIMIT = 1.702, 7.0  # of the experts' activation
+_ALPHA, _LIMIT = 1.702, 7.0  # usual factor and bound in the experts' activation
 
 
 def _ropes(config: Config, head_dim: int, max_context: int) -> Ropes:

@@ -31,7 +31,7 @@ from burnish_engine.models.families.rules.rope import Ropes, ropes_by_kind
 
 _WHOLE_NORMS = {"qk_norm": True, "qk_norm_whole": True}
 _EVERY = 4  # interval of OLMo 3's layers without a window, also in llama.cpp (src/models/olmo2.cpp)
-_THETA = 500_000.0  # of OLMo 3
+_THETA = 500_000.0  # rope base of OLMo 3
 
 
 def _olmo2_fields(_config: Config) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class Vector:
 
 @dataclass(frozen=True)
 class Family:
-    """All that Burnish knows of one family: how its config is read, its tensors' names, its GGUF, and who trains it.
+    """The record of one family: how its config is read, its tensors' names, its GGUF, and which engines train it.
 
     The defaults are Llama's names, which most families share.
 

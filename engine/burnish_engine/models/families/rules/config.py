@@ -76,7 +76,7 @@ usual_kinds = listed_or(all_attention)
 
 @dataclass(frozen=True)
 class ConfigRules:
-    """How the config.json of a family is read. The defaults are those of a family that Burnish does not know.
+    """The rules by which the config.json of a family is read. The defaults fit a family that Burnish does not know.
 
     Attributes:
         defaults: values of absent keys.

@@ -30,7 +30,7 @@ def usual_parts(layer: LayerSpec) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class GgufRules:
-    """How a family's models are exported to GGUF.
+    """The rules by which a family's models are exported to GGUF.
 
     Attributes:
         architecture: value of `general.architecture`, which chooses llama.cpp's graph.

@@ -16,7 +16,7 @@ MOST_EXPERTS = 4096
 
 @dataclass(frozen=True)
 class Mixture:
-    """How a family's experts are read from config.json, by transformers' modeling_*.py.
+    """The rules by which a family's experts are read from config.json (transformers' modeling_*.py).
 
     Attributes:
         usual_count: number of experts where the config has none.

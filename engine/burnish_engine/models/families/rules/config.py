@@ -115,7 +115,7 @@ class ConfigRules:
 
 
 USUAL_RULES = ConfigRules()
-"""How the config.json of a family is read that Burnish does not know."""
+"""The rules for a family that Burnish does not know."""
 
 
 def size(config: Config, key: str, most: int = 2**31) -> int:

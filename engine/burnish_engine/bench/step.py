@@ -19,9 +19,8 @@ from burnish_engine.bench.step_options import StepOptions
 from burnish_engine.contract.garbage import collect_as_usual
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan, places_alone
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
-from burnish_engine.contract.recipe.recipe_masking import MaskingSection
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
-from burnish_engine.contract.recipe.recipe_train import AdapterSection
+from burnish_engine.contract.recipe.recipe_train import AdapterSection, MaskingSection
 from burnish_engine.data.tokens.mismatch import MismatchedDocuments
 from burnish_engine.data.tokens.pack import EpochPlan
 from burnish_engine.data.tokens.tokenize import Document

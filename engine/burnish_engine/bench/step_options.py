@@ -9,9 +9,8 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.eight_bit_use import EightBitUse
 from burnish_engine.contract.recipe.memory_plan import SaveLevel, WeightPlace, parse_save_levels, parse_weight_places
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
-from burnish_engine.contract.recipe.recipe_masking import Masking
 from burnish_engine.contract.recipe.recipe_preference import Objective, PreferenceSection
-from burnish_engine.contract.recipe.recipe_train import AUTO, Optimizer, TrainSection
+from burnish_engine.contract.recipe.recipe_train import AUTO, Masking, Optimizer, TrainSection
 from burnish_engine.models.decoder.frozen.format_choice import eight_bit_use
 
 

@@ -14,9 +14,8 @@ from burnish_engine.contract.errors import ExitCode, SetupError, UsageError
 from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.contract.recipe.recipe import MOST_GPUS
-from burnish_engine.contract.recipe.recipe_masking import Masking
 from burnish_engine.contract.recipe.recipe_preference import Objective
-from burnish_engine.contract.recipe.recipe_train import Optimizer
+from burnish_engine.contract.recipe.recipe_train import Masking, Optimizer
 from burnish_engine.runs.jobs.benches import announced
 from burnish_kernels.registry import OPS
 

@@ -155,52 +155,29 @@ class MemorySection(Section):
         "What layers keep for the backward pass. auto: the fastest mix that fits. Otherwise levels from the first "
         'layer on, such as "attention:12,narrow:8,products". From fastest to smallest: all, rotated, products, '
         "offloaded, narrow, attention, host, input.",
-        label="Activations that layers save",
-        used_if=_IS_PLANNED,
-        min_length=1,
-    )
+        label="Activations that layers save", used_if=_IS_PLANNED, min_length=1,
+    )  # fmt: skip
     weights: str = setting(
         AUTO,
         "Where layers keep their frozen weights. auto: as the plan decides, on the card where there is room. Otherwise "
         'places from the first layer on, such as "card:8,host": card, host (system memory) or ranks (shared out over '
         "the GPUs of the data_parallel strategy).",
-        label="Where layers keep their weights",
-        used_if=(*_IS_PLANNED, unless("devices.kind", "cpu")),
-        min_length=1,
-    )
+        label="Where layers keep their weights", used_if=(*_IS_PLANNED, unless("devices.kind", "cpu")), min_length=1,
+    )  # fmt: skip
     budget_gib: float = setting(
-        0.0,
-        "Most memory that this run may take on the device. 0: what is free, less a margin.",
-        label="Memory budget",
-        unit="GiB",
-        zero="auto",
-        used_if=_IS_PLANNED,
-        step=Step(4.0),
-        ge=0.0,
-        le=16384.0,
-    )
+        0.0, "Most memory that this run may take on the device. 0: what is free, less a margin.", label="Memory budget",
+        unit="GiB", zero="auto", used_if=_IS_PLANNED, step=Step(4.0), ge=0.0, le=16384.0,
+    )  # fmt: skip
     mlp_rows: int = setting(
-        0,
-        "Tokens that pass the feed-forward at once, 32 or more. 0: as the plan decides.",
-        label="Feed-forward chunk (at once)",
-        unit="tokens",
-        zero="auto",
-        used_if=_IS_PLANNED,
-        step=Step(1024, doubles=True),
-        ge=0,
-        le=2**24,
-    )
+        0, "Tokens that pass the feed-forward at once, 32 or more. 0: as the plan decides.",
+        label="Feed-forward chunk (at once)", unit="tokens", zero="auto", used_if=_IS_PLANNED,
+        step=Step(1024, doubles=True), ge=0, le=2**24,
+    )  # fmt: skip
     head_rows: int = setting(
-        0,
-        "Learned tokens whose logits exist at once, 32 or more. 0: as the plan decides.",
-        label="Logits chunk (at once)",
-        unit="tokens",
-        zero="auto",
-        used_if=_IS_PLANNED,
-        step=Step(1024, doubles=True),
-        ge=0,
-        le=2**24,
-    )
+        0, "Learned tokens whose logits exist at once, 32 or more. 0: as the plan decides.",
+        label="Logits chunk (at once)", unit="tokens", zero="auto", used_if=_IS_PLANNED, step=Step(1024, doubles=True),
+        ge=0, le=2**24,
+    )  # fmt: skip
 
     @property
     def pins(self) -> list[str]:

@@ -18,11 +18,10 @@ from burnish_engine.contract.recipe.place import HERE, RunPlace, parse_place
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_evaluation import EvaluationSection, GuardSection
 from burnish_engine.contract.recipe.recipe_export import ExportSection, TargetSection
-from burnish_engine.contract.recipe.recipe_masking import MaskingSection
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_section import Section, SettingInfo, setting, setting_info, unless, when
 from burnish_engine.contract.recipe.recipe_task import TaskSection
-from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
+from burnish_engine.contract.recipe.recipe_train import AdapterSection, MaskingSection, TrainSection
 
 RECIPE_VERSION = 1
 
@@ -35,9 +34,8 @@ class ModelSection(Section):
         'The base model: "embedded" for the SmolLM2-135M-Instruct that comes with Burnish; a folder with config.json, '
         "safetensors weights and a tokenizer (relative paths are taken from the recipe's folder); or the name of a "
         'model fetched with `burnish models fetch`, such as "Qwen/Qwen3-0.6B".',
-        page="model",
-        min_length=1,
-    )
+        page="model", min_length=1,
+    )  # fmt: skip
     quantize: Literal["none", "nf4", "fp8"] = setting(
         "none",
         "nf4: frozen base weights in 4 bits while training (QLoRA, Dettmers et al. 2023): about a quarter of the "
@@ -46,9 +44,8 @@ class ModelSection(Section):
         label="Weights while training (LoRA or QLoRA)",
         choices={"none": "as they are (LoRA)", "nf4": "in 4 bits (QLoRA)", "fp8": "in 8 bits (FP8)"},
         note={"fp8": "Half of the memory of 16 bits, a third of NF4's error. Dense models only."},
-        page="first",
-        order=5,
-    )
+        page="first", order=5,
+    )  # fmt: skip
 
 
 MOST_GPUS = 64
@@ -64,11 +61,8 @@ class DevicesSection(Section):
         label="Train on",
     )
     gpus: list[int] = setting(
-        lambda: [0],
-        "Indices of the GPUs to use, as `burnish doctor` lists them.",
-        label="GPUs",
-        max_length=MOST_GPUS,
-    )
+        lambda: [0], "Indices of the GPUs to use, as `burnish doctor` lists them.", label="GPUs", max_length=MOST_GPUS,
+    )  # fmt: skip
     strategy: Literal["single", "data_parallel", "sharded"] = setting(
         "single",
         "How several GPUs share the work. data_parallel: each holds the model and takes its part of a step's passes, "
@@ -102,14 +96,9 @@ class DevicesSection(Section):
         used_if=when("strategy", "data_parallel"),
     )
     threads: int = setting(
-        0,
-        "CPU threads for torch. 0: one per physical core, or fewer where OMP_NUM_THREADS says so.",
-        label="CPU threads",
-        unit="threads",
-        zero="auto",
-        ge=0,
-        le=1024,
-    )
+        0, "CPU threads for torch. 0: one per physical core, or fewer where OMP_NUM_THREADS says so.",
+        label="CPU threads", unit="threads", zero="auto", ge=0, le=1024,
+    )  # fmt: skip
     where: str = setting(
         HERE,
         "Machine to train on. here: this one. ssh:HOST: a machine that your ssh reaches. slurm, or slurm:HOST: a "
@@ -117,21 +106,14 @@ class DevicesSection(Section):
         "Jobs. The run is followed here, and its result is brought back.",
         label="Where to run",
         note={HERE: "On this machine. Or on another (ssh:HOST), a cluster (slurm) or a rented GPU (sky, hf)."},
-        page="first",
-        order=9,
-        max_length=300,
-    )
+        page="first", order=9, max_length=300,
+    )  # fmt: skip
     timeout_hours: float = setting(
         0.0,
         "On another machine: longest time that the run may take there; it saves before. 0: twice the predicted time "
         "and half an hour, or a day where nothing is predicted.",
-        label="Longest time there",
-        unit="hours",
-        zero="auto",
-        used_if=unless("where", HERE),
-        ge=0.0,
-        le=10_000.0,
-    )
+        label="Longest time there", unit="hours", zero="auto", used_if=unless("where", HERE), ge=0.0, le=10_000.0,
+    )  # fmt: skip
 
     @property
     def place(self) -> RunPlace:
@@ -173,13 +155,9 @@ class Recipe(Section):
 
     version: Literal[1] = setting(RECIPE_VERSION, "Version of the recipe format.", page="none")
     name: str = setting(
-        "",
-        "What to call the run. Empty: named by model and time.",
-        label="Name of the run",
-        zero="by model and time",
-        page="first",
-        max_length=100,
-    )
+        "", "What to call the run. Empty: named by model and time.", label="Name of the run", zero="by model and time",
+        page="first", max_length=100,
+    )  # fmt: skip
     model: ModelSection = setting(ModelSection, "Which model to start from.", label="Base model")
     data: DataSection = setting(DataSection, "What to learn from.", label="Reading the data")
     adapter: AdapterSection = setting(

@@ -42,14 +42,10 @@ class DataSection(Section):
         list, "Held-out files. When empty, `validation_share` of the training rows is held out.", page="data"
     )
     validation_share: float = setting(
-        0.05,
-        "Share of the training rows held out when there are no validation files.",
-        label="Validation share (held out)",
-        unit="share",
-        used_if=when("validation_files", [], why="Does not apply: a file of its own is held out."),
-        ge=0.0,
-        le=0.5,
-    )
+        0.05, "Share of the training rows held out when there are no validation files.",
+        label="Validation share (held out)", unit="share",
+        used_if=when("validation_files", [], why="Does not apply: a file of its own is held out."), ge=0.0, le=0.5,
+    )  # fmt: skip
     shape: Shape = setting(
         "auto",
         "How the columns are to be read. auto recognizes the shape from the column names and values, and asks where "
@@ -73,9 +69,8 @@ class DataSection(Section):
         "auto",
         "Chat template. auto: the model's own, or a plain one where it has none. Otherwise a known one (chatml, "
         "llama3, gemma, mistral, zephyr, phi3, vicuna, alpaca) or a file with Jinja source, ending in .jinja.",
-        page="data",
-        min_length=1,
-    )
+        page="data", min_length=1,
+    )  # fmt: skip
     learn: Literal["responses", "last", "everything"] = setting(
         "responses",
         "What the loss counts: the assistant's replies with their end-of-turn token (except turns whose row gives them "
@@ -84,22 +79,13 @@ class DataSection(Section):
         choices={"responses": "all replies", "last": "the last reply"},
     )
     system_prompt: str = setting(
-        "",
-        "System message put before conversations that have none. Empty: none is added.",
-        label="System prompt to add",
-        long=True,
-    )
+        "", "System message put before conversations that have none. Empty: none is added.",
+        label="System prompt to add", long=True,
+    )  # fmt: skip
     max_length: int = setting(
-        1024,
-        "Longest row.",
-        label="Maximum length (longest row)",
-        unit="tokens",
-        page="first",
-        order=6,
-        step=Step(doubles=True),
-        ge=SHORTEST_ROW,
-        le=1_048_576,
-    )
+        1024, "Longest row.", label="Maximum length (longest row)", unit="tokens", page="first", order=6,
+        step=Step(doubles=True), ge=SHORTEST_ROW, le=1_048_576,
+    )  # fmt: skip
     overlong: Literal["auto", "truncate", "drop", "split"] = setting(
         "auto",
         "What happens to rows longer than `max_length`. auto: a text goes on in further rows, and a chat is truncated. "
@@ -114,13 +100,11 @@ class DataSection(Section):
         },
     )
     broken_rows: Literal["stop", "drop"] = setting(
-        "stop",
-        "What happens at a row that cannot be read: stop and name it, or go on without it and count it.",
+        "stop", "What happens at a row that cannot be read: stop and name it, or go on without it and count it.",
         label="Rows that cannot be read",
         choices={"stop": "stop the reading", "drop": "are left out"},
-        page="rows",
-        order=1,
-    )
+        page="rows", order=1,
+    )  # fmt: skip
     duplicates: Literal["keep", "drop", "drop_near"] = setting(
         "keep",
         "Rows that say the same as an earlier one. drop: left out. drop_near: those too that have four fifths in "
@@ -130,54 +114,46 @@ class DataSection(Section):
         page="rows",
     )
     leaks: Literal["keep", "drop"] = setting(
-        "keep",
-        "drop: training rows that are held out as well are left out.",
+        "keep", "drop: training rows that are held out as well are left out.",
         label="Leaks (rows that are held out too)",
         choices={"keep": "stay in training", "drop": "are not trained on"},
         page="rows",
-    )
+    )  # fmt: skip
     degenerate: Literal["keep", "drop"] = setting(
-        "keep",
-        "drop: rows are left out whose reply repeats one phrase, equals its question or is a single sign.",
+        "keep", "drop: rows are left out whose reply repeats one phrase, equals its question or is a single sign.",
         label="Replies that say nothing",
         choices=_STAY,
         page="rows",
-    )
+    )  # fmt: skip
     secrets: Literal["keep", "drop"] = setting(
-        "keep",
-        "drop: rows are left out that hold what looks like a key, a token or a password.",
+        "keep", "drop: rows are left out that hold what looks like a key, a token or a password.",
         label="Rows with keys or passwords",
         choices=_STAY,
         page="rows",
-    )
+    )  # fmt: skip
     addresses: Literal["keep", "drop"] = setting(
-        "keep",
-        "drop: rows are left out that hold an e-mail address.",
-        label="Rows with e-mail addresses",
+        "keep", "drop: rows are left out that hold an e-mail address.", label="Rows with e-mail addresses",
         choices=_STAY,
         page="rows",
-    )
+    )  # fmt: skip
     damaged: Literal["keep", "drop"] = setting(
-        "keep",
-        "drop: rows are left out whose letters were lost or garbled in decoding.",
+        "keep", "drop: rows are left out whose letters were lost or garbled in decoding.",
         label="Rows with damaged letters",
         choices=_STAY,
         page="rows",
-    )
+    )  # fmt: skip
     control_tokens: Literal["keep", "drop"] = setting(
-        "keep",
-        "drop: rows are left out that spell out one of the model's control tokens, which becomes that token.",
+        "keep", "drop: rows are left out that spell out one of the model's control tokens, which becomes that token.",
         label="Rows with control tokens",
         choices=_STAY,
         page="rows",
-    )
+    )  # fmt: skip
     tools: Literal["keep", "drop"] = setting(
-        "keep",
-        "drop: rows are left out that list tools where the chat template does not write them.",
+        "keep", "drop: rows are left out that list tools where the chat template does not write them.",
         label="Rows with tools that are not written",
         choices=_STAY,
         page="rows",
-    )
+    )  # fmt: skip
     unwritten: Literal["keep", "drop", "respell"] = setting(
         "keep",
         "What happens to rows of which the chat template does not write everything: text, thoughts, calls of tools or "
@@ -188,22 +164,17 @@ class DataSection(Section):
         page="rows",
     )
     placeholders: Literal["keep", "drop"] = setting(
-        "keep",
-        "drop: rows are left out that learn a placeholder, such as {{name}} or [INSERT DATE].",
+        "keep", "drop: rows are left out that learn a placeholder, such as {{name}} or [INSERT DATE].",
         label="Rows with unfilled placeholders",
         choices=_STAY,
         page="rows",
-    )
+    )  # fmt: skip
     workers: int = setting(
         0,
         "Processes that tokenize. 0: one for each core, up to 8. What is learned, and in which order, does not depend "
         "on it.",
-        label="Processes that tokenize",
-        unit="processes",
-        zero="auto",
-        ge=0,
-        le=256,
-    )
+        label="Processes that tokenize", unit="processes", zero="auto", ge=0, le=256,
+    )  # fmt: skip
 
     @field_validator("files", "validation_files")
     @classmethod

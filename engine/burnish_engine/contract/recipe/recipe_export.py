@@ -19,10 +19,9 @@ class ExportSection(Section):
     """The files to make of the trained model."""
 
     quants: list[GgufType] = setting(
-        lambda: ["Q8_0"],
-        "GGUF types to write. Each is verified against the trained model before it is called done.",
+        lambda: ["Q8_0"], "GGUF types to write. Each is verified against the trained model before it is called done.",
         label="Quantization types (files to make)",
-    )
+    )  # fmt: skip
     importance: bool = setting(
         True,
         "Round least what the training rows use most: an importance matrix is computed on them, and codes are chosen "
@@ -31,15 +30,9 @@ class ExportSection(Section):
         label="Importance matrix (careful rounding)",
     )
     importance_tokens: int = setting(
-        16_384,
-        "Tokens of training rows for the importance matrix.",
-        label="Importance matrix tokens",
-        unit="tokens",
-        used_if=when("importance", True),
-        step=Step(doubles=True),
-        ge=512,
-        le=1_048_576,
-    )
+        16_384, "Tokens of training rows for the importance matrix.", label="Importance matrix tokens", unit="tokens",
+        used_if=when("importance", True), step=Step(doubles=True), ge=512, le=1_048_576,
+    )  # fmt: skip
     merge_onto: MergeOnto = setting(
         "base",
         "What an adapter trained on 4-bit weights (model.quantize = nf4) is added to. base: the 16-bit base, which is "
@@ -50,15 +43,9 @@ class ExportSection(Section):
         used_if=when("model.quantize", "nf4"),
     )
     size_limit_mb: float = setting(
-        0.0,
-        "Largest file wanted; the best one below it is suggested. 0: as [target] allows.",
-        label="Largest file wanted",
-        unit="MB",
-        zero="auto",
-        step=Step(1000),
-        ge=0.0,
-        le=1e9,
-    )
+        0.0, "Largest file wanted; the best one below it is suggested. 0: as [target] allows.",
+        label="Largest file wanted", unit="MB", zero="auto", step=Step(1000), ge=0.0, le=1e9,
+    )  # fmt: skip
 
 
 class TargetSection(Section):
@@ -67,17 +54,11 @@ class TargetSection(Section):
     kind: Literal["laptop", "phone", "desktop", "server"] = setting("laptop", "Kind of device.", page="model")
     ram_gib: float = setting(16.0, "Memory of that device.", unit="GiB", page="model", gt=0.0, le=16384.0)
     context: int = setting(
-        2048,
-        "Context the result is used with.",
-        label="Context it is used with",
-        unit="tokens",
-        step=Step(doubles=True),
-        ge=128,
-        le=1_048_576,
-    )
+        2048, "Context the result is used with.", label="Context it is used with", unit="tokens",
+        step=Step(doubles=True), ge=128, le=1_048_576,
+    )  # fmt: skip
     quant: GgufType | Literal["auto"] = setting(
-        "auto",
-        "Preferred GGUF type. auto: the finest that runs well on that device; see export.quants.",
+        "auto", "Preferred GGUF type. auto: the finest that runs well on that device; see export.quants.",
         label="Preferred file",
         choices={"auto": "the finest that runs well there"},
-    )
+    )  # fmt: skip

@@ -50,11 +50,8 @@ class PreferenceSection(Section):
         0.1,
         "dpo and kto: how closely the model stays to the reference; smaller strays farther. orpo: weight of the odds "
         "ratio. simpo: scale of the reward, usually 2.0 to 10.",
-        label="Beta (of the objective)",
-        used_if=unless("objective", "sft"),
-        gt=0.0,
-        le=1000.0,
-    )
+        label="Beta (of the objective)", used_if=unless("objective", "sft"), gt=0.0, le=1000.0,
+    )  # fmt: skip
     loss_type: LossType = setting(
         "sigmoid",
         "Loss of a pair (dpo: sigmoid, hinge, ipo or robust) or of a reply (kto: sigmoid or kto, which are the "
@@ -71,49 +68,31 @@ class PreferenceSection(Section):
         used_if=when("objective", "dpo", "kto"),
     )
     label_smoothing: float = setting(
-        0.0,
-        "dpo with sigmoid or robust, and simpo: expected share of pairs whose labels are swapped.",
-        label="Label smoothing (swapped labels)",
-        unit="share",
-        used_if=when("objective", "dpo", "simpo"),
-        ge=0.0,
+        0.0, "dpo with sigmoid or robust, and simpo: expected share of pairs whose labels are swapped.",
+        label="Label smoothing (swapped labels)", unit="share", used_if=when("objective", "dpo", "simpo"), ge=0.0,
         lt=0.5,
-    )
+    )  # fmt: skip
     rpo_alpha: float = setting(
         0.0,
         "Weight of the usual loss of the chosen reply, added to that of the pairs; it keeps the chosen reply likely. "
         "0: none.",
-        label="SFT weight (learns the chosen reply)",
-        zero="off",
-        used_if=when("objective", "dpo", "simpo"),
-        ge=0.0,
+        label="SFT weight (learns the chosen reply)", zero="off", used_if=when("objective", "dpo", "simpo"), ge=0.0,
         le=100.0,
-    )
+    )  # fmt: skip
     simpo_gamma: float = setting(
-        0.5,
-        "Margin that the rewards should differ by.",
-        label="SimPO's margin",
-        used_if=when("objective", "simpo"),
-        ge=0.0,
-        le=100.0,
-    )
+        0.5, "Margin that the rewards should differ by.", label="SimPO's margin", used_if=when("objective", "simpo"),
+        ge=0.0, le=100.0,
+    )  # fmt: skip
     desirable_weight: float = setting(
         1.0,
         "Weight of the replies labeled good. With n good and m bad ones, desirable_weight n / (undesirable_weight m) "
         "should lie between 1 and 4/3.",
-        label="Weight of good replies",
-        used_if=when("objective", "kto"),
-        gt=0.0,
-        le=LARGEST_WEIGHT,
-    )
+        label="Weight of good replies", used_if=when("objective", "kto"), gt=0.0, le=LARGEST_WEIGHT,
+    )  # fmt: skip
     undesirable_weight: float = setting(
-        1.0,
-        "Weight of the replies labeled bad.",
-        label="Weight of bad replies",
-        used_if=when("objective", "kto"),
-        gt=0.0,
-        le=LARGEST_WEIGHT,
-    )
+        1.0, "Weight of the replies labeled bad.", label="Weight of bad replies", used_if=when("objective", "kto"),
+        gt=0.0, le=LARGEST_WEIGHT,
+    )  # fmt: skip
 
     @property
     def is_active(self) -> bool:

@@ -35,74 +35,44 @@ class TaskSection(Section):
             "number": "number within a tolerance",
         },
         note={"none": "Right replies are not counted. Choose a metric to see what training does for the task."},
-        page="first",
-        order=8,
-    )
+        page="first", order=8,
+    )  # fmt: skip
     pattern: str = setting(
         "",
         "Regular expression (Python's syntax). With a group in parentheses, what the group finds in the reply must "
         "equal what it finds in the row's own reply. A search that takes more than a second finds nothing.",
-        label="Pattern (regular expression)",
-        used_if=when("metric", "regex"),
-        max_length=2000,
-    )
+        label="Pattern (regular expression)", used_if=when("metric", "regex"), max_length=2000,
+    )  # fmt: skip
     json_schema: str = setting(
         "",
         "JSON Schema as text that replies must follow. Known are type, enum, const, properties, required, "
         "additionalProperties, items, limits, pattern, anyOf, oneOf, allOf, not, $defs and $ref within the schema.",
-        label="JSON Schema",
-        used_if=when("metric", "json"),
-        long=True,
-        max_length=100_000,
-    )
+        label="JSON Schema", used_if=when("metric", "json"), long=True, max_length=100_000,
+    )  # fmt: skip
     choices: list[str] = setting(
-        list,
-        "Choices; upper and lower case count alike. Empty: the different replies of the scored rows.",
-        label="Choices (labels)",
-        used_if=when("metric", "choice"),
-        long=True,
-        max_length=1000,
-    )
+        list, "Choices; upper and lower case count alike. Empty: the different replies of the scored rows.",
+        label="Choices (labels)", used_if=when("metric", "choice"), long=True, max_length=1000,
+    )  # fmt: skip
     ignore_case: bool = setting(
-        False,
-        "Upper and lower case count alike.",
-        label="Ignore upper and lower case",
+        False, "Upper and lower case count alike.", label="Ignore upper and lower case",
         used_if=when("metric", "exact_match"),
-    )
+    )  # fmt: skip
     tolerance: float = setting(
-        0.0,
-        "Largest difference that is still right.",
-        label="Tolerance",
-        used_if=when("metric", "number"),
-        ge=0.0,
+        0.0, "Largest difference that is still right.", label="Tolerance", used_if=when("metric", "number"), ge=0.0,
         le=1e12,
-    )
+    )  # fmt: skip
     relative_tolerance: float = setting(
-        0.0,
-        "The tolerance as a share of the row's number. The larger of the two counts.",
-        label="Tolerance (share of the number)",
-        used_if=when("metric", "number"),
-        ge=0.0,
-        le=1.0,
-    )
+        0.0, "The tolerance as a share of the row's number. The larger of the two counts.",
+        label="Tolerance (share of the number)", used_if=when("metric", "number"), ge=0.0, le=1.0,
+    )  # fmt: skip
     max_rows: int = setting(
-        50,
-        "Most held-out rows to score; the first ones are taken.",
-        label="Scored rows (at most)",
-        unit="rows",
-        used_if=_IS_SCORED,
-        ge=1,
-        le=MOST_TASK_ROWS,
-    )
+        50, "Most held-out rows to score; the first ones are taken.", label="Scored rows (at most)", unit="rows",
+        used_if=_IS_SCORED, ge=1, le=MOST_TASK_ROWS,
+    )  # fmt: skip
     max_tokens: int = setting(
-        128,
-        "Longest reply that is scored; one that does not end within it is not right.",
-        label="Longest scored reply",
-        unit="tokens",
-        used_if=_IS_SCORED,
-        ge=1,
-        le=8192,
-    )
+        128, "Longest reply that is scored; one that does not end within it is not right.",
+        label="Longest scored reply", unit="tokens", used_if=_IS_SCORED, ge=1, le=8192,
+    )  # fmt: skip
 
     @property
     def is_active(self) -> bool:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from burnish_engine.contract.recipe.recipe_masking import MaskingSection
-from burnish_engine.contract.recipe.recipe_train import TrainSection
+from burnish_engine.contract.recipe.recipe_train import MaskingSection, TrainSection
 from burnish_engine.models.decoder.decoder_load import LoadedDecoder, connect_gradients, connect_magnitudes
 from burnish_engine.models.decoder.lora_adapter import LoraAdapter
 from burnish_engine.train.optimizers.flat_step import (

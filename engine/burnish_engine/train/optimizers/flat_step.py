@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-from burnish_engine.contract.recipe.recipe_masking import MaskingSection
-from burnish_engine.contract.recipe.recipe_train import Optimizer, TrainSection
+from burnish_engine.contract.recipe.recipe_train import MaskingSection, Optimizer, TrainSection
 from burnish_engine.train.optimizers.adafactor_step import MaskedAdafactorStep
 from burnish_engine.train.optimizers.eight_bit_step import EightBitStep, MaskedEightBitStep
 from burnish_engine.train.optimizers.flat_muon import FlatMuon

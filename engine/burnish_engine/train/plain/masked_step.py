@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from burnish_engine.contract.recipe.recipe_masking import MaskingSection
-from burnish_engine.contract.recipe.recipe_train import TrainSection
+from burnish_engine.contract.recipe.recipe_train import MaskingSection, TrainSection
 from burnish_engine.train.optimizers.flat_step import (
     averaged,
     control_of,

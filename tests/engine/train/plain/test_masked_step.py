@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from burnish_engine.contract.recipe.recipe_masking import MaskingSection
-from burnish_engine.contract.recipe.recipe_train import TrainSection
+from burnish_engine.contract.recipe.recipe_train import MaskingSection, TrainSection
 from burnish_engine.train.optimizers.optimizer import make_optimizer
 from burnish_engine.train.plain.masked_step import MaskedStep
 

@@ -10,8 +10,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe.recipe import DevicesSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_export import ExportSection
-from burnish_engine.contract.recipe.recipe_masking import MaskingSection
-from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
+from burnish_engine.contract.recipe.recipe_train import AdapterSection, MaskingSection, TrainSection
 
 from support.machines.made_up import cpu_machine, gpu_machine
 

@@ -3,8 +3,7 @@
 import torch
 
 from burnish_engine.contract.recipe.eight_bit_use import EightBitUse
-from burnish_engine.contract.recipe.recipe_masking import MaskingSection
-from burnish_engine.contract.recipe.recipe_train import TrainSection
+from burnish_engine.contract.recipe.recipe_train import MaskingSection, TrainSection
 from burnish_engine.models.device.precision import exact_products
 
 from support.runs.steps import trainer

@@ -43,24 +43,15 @@ def without_effect_text(key: str, values: Values) -> str:
     if missing is None:
         return ""
     other = missing.key_in(key.rpartition(".")[0])
-    named = tr(" or ").join(_value_text(other, value) for value in missing.values)
-    text = (
-        tr("No effect unless “{setting}” is: {values}.")
-        if missing.wanted
-        else tr("No effect while “{setting}” is: {values}.")
-    )
-    return text.format(setting=setting_term(other), values=named)
+    section, _, name = other.partition(".")
+    value = values[section][name]
+    shown = setting_text(other, value) if not isinstance(value, bool) else tr("on") if value else tr("off")
+    return tr("No effect while “{setting}” is: {value}.").format(setting=setting_term(other), value=shown)
 
 
 def _missing(key: str, values: Values) -> Condition | None:
     section = key.rpartition(".")[0]
     return setting_of(key).missing(section, values) if section else None
-
-
-def _value_text(key: str, value: object) -> str:
-    if isinstance(value, bool):
-        return tr("on") if value else tr("off")
-    return setting_text(key, value)
 
 
 def reason_text(key: str, values: Values, suggested: Values, reason: str) -> str:

@@ -114,7 +114,7 @@ def test_it_is_found_worded_and_stepped(glaze):
 def test_it_comes_and_goes_with_the_setting_that_it_needs(glaze):
     assert not is_relevant("glaze.coats", tables())
     assert is_relevant("glaze.coats", tables(finish="gloss"))
-    assert "shining" in without_effect_text("glaze.coats", tables(coats=2))
+    assert "“Finish” is: matte" in without_effect_text("glaze.coats", tables(coats=2))
     assert "second firing" in note_text("glaze.finish", tables(finish="gloss"))
     assert value_reason("glaze.coats", tables(coats=8), tables(coats=2), None).startswith("4 times")
 

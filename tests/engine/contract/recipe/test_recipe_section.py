@@ -5,6 +5,7 @@ from typing import Literal, get_args, get_origin
 import pytest
 
 from burnish_engine.contract.recipe.recipe import Recipe, sections, setting_of
+from burnish_engine.contract.recipe.recipe_data import COLUMN_MEANINGS
 from burnish_engine.contract.recipe.recipe_section import SettingInfo, setting_info
 
 LONGEST_HELP = 300
@@ -46,3 +47,16 @@ def test_a_unit_reaches_the_schema_for_editors_and_words_do_not():
     schema = Recipe.model_json_schema()["$defs"]["AdapterSection"]["properties"]["rank"]
     assert schema["unit"] == "dimensions"
     assert "label" not in schema
+
+
+def test_the_guide_has_what_helps_are_too_short_for(assets):
+    data, engine, preferences = (
+        (assets / "guide" / f"{name}.md").read_text(encoding="utf-8") for name in ("data", "engine", "your-data")
+    )
+    listed = data.partition("A column may mean")[2].partition(".\n")[0]
+    assert set(listed.replace("`", " ").replace(",", " ").split()) - {"or"} == set(COLUMN_MEANINGS)
+    engine, preferences = (
+        (assets / "guide" / f"{name}.md").read_text(encoding="utf-8") for name in ("engine", "your-data")
+    )
+    for key, text in (("train.optimizer", engine), ("preference.loss_type", preferences)):
+        assert all(f"`{value}`" in text for value in values_of(DECLARED[key].annotation))

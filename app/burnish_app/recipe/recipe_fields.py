@@ -34,7 +34,7 @@ class RecipeField:
     key: str
     """Dotted key, such as train.epochs; top-level fields have no dot."""
     info: SettingInfo
-    """What its declaration says, in English."""
+    """Words of its declaration, in English."""
     label: str
     kind: EditorKind
     choices: tuple[str, ...]

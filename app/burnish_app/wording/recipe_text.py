@@ -1,4 +1,4 @@
-"""What the recipe's settings and their values are called: the words of their declarations, translated. No Qt."""
+"""Names the recipe's settings and their values: the words of their declarations, translated. No Qt."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic.fields import FieldInfo
 
 Page = Literal["recipe", "first", "optimizer", "model", "data", "rows", "none"]
-"""Where the window shows a setting: on the page Recipe among the others of its section, before all of them, or among
+"""Place of a setting in the window: on the page Recipe among the others of its section, before all of them, or among
 those of the optimizer; on the page Model or Data; with the choices about odd rows there; or nowhere."""
 
 
@@ -41,7 +41,7 @@ class Section(BaseModel):
 
 @dataclass(frozen=True)
 class Condition:
-    """What another setting has to be so that a setting has an effect. Made by `when` and `unless`."""
+    """A condition on another setting, without which a setting has no effect. Made by `when` and `unless`."""
 
     key: str
     """Name of the other setting; dotted where it is in another section."""
@@ -90,23 +90,23 @@ class Step:
 
 @dataclass(frozen=True)
 class SettingInfo:
-    """What a setting's declaration says besides its default, help and range, in plain English."""
+    """The words of a setting besides its help, and its place in the window, in plain English."""
 
     unit: str = ""
     label: str = ""
     """The field's term, with plain words in brackets where that helps; empty: the key."""
     choices: Mapping[str, str] = field(default_factory=dict)
-    """What values are called, where they are not called by themselves."""
+    """Value to its name, where it is not called by itself."""
     zero: str = ""
-    """What 0, or an empty text, is called where it means something else than nothing."""
+    """Name of 0, or of an empty text, where it means something else than nothing."""
     note: Mapping[Any, str] = field(default_factory=dict)
-    """Value to what a person should know who chooses it."""
+    """Value to a sentence for a person who chooses it."""
     more: str = ""
-    """What a value above the suggested one means; {ratio} stands for how many times it is larger."""
+    """Sentence on a value above the suggested one; {ratio} stands for how many times it is larger."""
     less: str = ""
-    """What a value below the suggested one means."""
+    """Sentence on a value below the suggested one; {ratio} stands for how many times it is smaller."""
     used_if: tuple[Condition, ...] = ()
-    """What has to hold so that the setting has an effect."""
+    """Conditions, all of which have to hold so that the setting has an effect."""
     page: Page = "recipe"
     order: int = 0
     """Place among the settings of `page`, where it is not that of the recipe file."""

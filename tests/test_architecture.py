@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 
 from burnish_engine.contract.recipe.recipe import Recipe, sections
-from burnish_engine.contract.recipe.recipe_section import field_unit
+from burnish_engine.contract.recipe.recipe_section import setting_info
 from burnish_engine.contract.run import events
 from burnish_engine.contract.run.commands import Command
 from burnish_engine.models.families import FAMILIES, gemma, granite
@@ -364,7 +364,7 @@ def test_every_number_of_a_recipe_has_its_unit():
         for key, field in model.model_fields.items():
             for word, unit in UNIT_WORDS.items():
                 if field.annotation in (int, float) and (key.endswith("_" + word) or key.startswith(word + "_")):
-                    assert field_unit(field) == unit, f"{section}.{key} needs the unit {unit}"
+                    assert setting_info(field).unit == unit, f"{section}.{key} needs the unit {unit}"
 
 
 @pytest.mark.parametrize("event_class", events.Event.__args__[0].__args__, ids=lambda c: c.__name__)

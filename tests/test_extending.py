@@ -3,12 +3,11 @@
 from typing import get_args
 
 from burnish_app.widgets.basic.drop import DATA_ENDINGS
-from burnish_app.wording.recipe_text import CHOICES
 from burnish_engine.advise.facts.trained_bytes import OptimizerBytes
 from burnish_engine.advise.predict.plain.whole_model_memory import optimizer_note
 from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS
-from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES, Optimizer, TrainSection
+from burnish_engine.contract.recipe.recipe import Recipe, setting_of
+from burnish_engine.contract.recipe.recipe_train import Optimizer, TrainSection
 from burnish_engine.data.files.file_kinds import FORMATS
 from burnish_engine.data.files.formats import READERS
 from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS
@@ -22,9 +21,8 @@ from support.runs.shelf import OPTIMIZERS
 
 def test_every_optimizer_has_its_settings_words_and_comparison():
     names = set(get_args(Optimizer))
-    assert set(OPTIMIZER_USES) == names
     assert set(OPTIMIZERS) == names
-    assert set(CHOICES["train.optimizer"]) == names
+    assert set(setting_of("train.optimizer").choices) == names
     assert set(LIBRARY_STEPS) == names - {"adamw"}
     recipes = [Recipe.model_validate({"train": {"optimizer": name}}) for name in names]
     assert all(optimizer_note(recipe, OptimizerBytes(0)) for recipe in recipes)
@@ -35,7 +33,7 @@ def test_every_format_of_8_bit_products_has_its_setting_cards_codes_and_words():
     assert set(get_args(TrainSection.model_fields["products"].annotation)) == names | {"auto", "16"}
     assert set(CARDS) == names
     assert set(CODE_FORMATS) == names
-    assert set(CHOICES["train.products"]) == names | {"auto", "16"}
+    assert set(setting_of("train.products").choices) == names | {"auto", "16"}
 
 
 def test_every_data_format_has_a_reader_and_may_be_dropped_on_the_window():

@@ -9,16 +9,12 @@ from dataclasses import dataclass
 from burnish_app.comparison.best_run import deltas_to_best
 from burnish_app.wording.recipe_text import changes_text, setting_text
 from burnish_engine.contract.facts.sweeps import SweepFile, SweepPlan, SweepRunPlan
-from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe import Recipe, setting_of
 from burnish_engine.contract.recipe.sweep import sweepable_keys, value_text
 from burnish_engine.contract.serve.replies import RunSummary
 
 _ENDED = ("finished", "stopped", "suspended", "failed", "interrupted")
-_FIRST = (
-    "train.learning_rate", "adapter.rank", "adapter.alpha", "adapter.dropout", "train.optimizer", "train.epochs",
-    "train.schedule", "train.warmup_share", "train.weight_decay", "train.micro_batch_tokens", "train.accumulation",
-)  # fmt: skip
-"""Settings that people vary most, which are offered first."""
+_MOST_VARIED = "train.learning_rate"
 
 
 @dataclass(frozen=True)
@@ -83,9 +79,13 @@ def unfinished(rows: Sequence[SweepRow]) -> list[SweepRow]:
 
 
 def offered_settings() -> list[str]:
-    """List the keys of settings to choose from, those first that people vary most."""
-    keys = sweepable_keys()
-    return [*(key for key in _FIRST if key in keys), *sorted(key for key in keys if key not in _FIRST)]
+    """List the keys of settings to choose from: the learning rate, those that decide most, then all others."""
+
+    def place(key: str) -> tuple[bool, bool, int]:
+        info = setting_of(key)
+        return key != _MOST_VARIED, info.page != "first", info.order if info.page == "first" else 0
+
+    return sorted(sweepable_keys(), key=place)
 
 
 def draft_value(recipe: Recipe, key: str) -> object:
@@ -104,8 +104,8 @@ def usual_values(recipe: Recipe, key: str) -> str:
     value = draft_value(recipe, key)
     if isinstance(value, bool):
         return ", ".join(value_text(choice) for choice in (True, False))
-    if isinstance(value, int) and value > 1 and key.endswith((".rank", ".alpha", "micro_batch_tokens", "accumulation")):
+    if isinstance(value, int) and value > 1 and setting_of(key).step.doubles:
         return ", ".join(str(number) for number in (max(value // 2, 1), value, value * 2))
-    if isinstance(value, float) and value > 0 and key.endswith("learning_rate"):
+    if isinstance(value, float) and value > 0 and key == _MOST_VARIED:
         return ", ".join(f"{value * factor:.4g}" for factor in (0.5, 1.0, 2.0))
     return "" if value is None else value_text(value)

@@ -1,7 +1,9 @@
 """The language of the window: every text that is shown goes through `tr`, in widgets and in wording alike. No Qt.
 
-A text's key is the text itself, in English. The catalog is installed before pages and wording are imported, as texts
-that are constants of a module are looked up at its import; another language takes effect at the next start.
+A text's key is the text itself, in English. The texts of the recipe's settings stand in their declarations, in the
+engine's `contract/recipe/` (labels, choices, notes, help, units), and are looked up where they are shown. The catalog
+is installed before pages and wording are imported, as texts that are constants of a module are looked up at its import;
+another language takes effect at the next start.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The fields that the recipe form shows, read from the recipe's schema. No Qt.
-
-This module lists only which fields come first and which ones other pages own; labels are in `wording.recipe_text`.
-"""
+"""The fields that the recipe form shows, read from the recipe's declarations. No Qt."""
 
 from __future__ import annotations
 
@@ -18,43 +15,16 @@ from pydantic.fields import FieldInfo
 
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import as_sentence, decimal_text
-from burnish_app.wording.recipe_text import CHOICES, LABELS, OPTIMIZER, SECTION_TITLES, ZERO_WORDS
+from burnish_app.wording.recipe_text import choice_texts, setting_name
 from burnish_engine.contract.recipe.recipe import Recipe, sections
-from burnish_engine.contract.recipe.recipe_section import field_unit
+from burnish_engine.contract.recipe.recipe_section import SettingInfo, setting_info
 
 EditorKind = Literal["switch", "choice", "whole", "number", "text", "prose", "list", "lines"]
 ListItemKind = Literal["text", "whole"]
 
-MAIN = (
-    "train.epochs", "train.max_steps", "train.learning_rate", "adapter.rank", "model.quantize", "data.max_length",
-    "train.micro_batch_tokens", "task.metric",
-)  # fmt: skip
-"""Keys of the eight settings that decide most; the form shows them first, in this order."""
 PLACE = "devices.where"
 """Key of the field that says where the recipe trains."""
-_NAME = "name"
-
-_CLEANING = (
-    "data.duplicates", "data.leaks", "data.degenerate", "data.secrets", "data.addresses", "data.damaged",
-    "data.control_tokens", "data.tools", "data.unwritten", "data.placeholders", "data.broken_rows", "data.encoding",
-)  # fmt: skip
-ELSEWHERE = {
-    "version", "model.path", "adapter.start", "target.kind", "target.ram_gib",
-    "data.files", "data.validation_files", "data.weights", "data.shape", "data.columns", "data.template", *_CLEANING,
-}  # fmt: skip
-"""Keys of the fields that the pages Model and Data own."""
-
-_OPTIMIZER = (
-    "train.optimizer", "train.momentum", "train.beta1", "train.beta2", "train.epsilon", "train.weight_decay",
-    "train.max_grad_norm", "train.lora_plus_ratio",
-)  # fmt: skip
-_KINDS: dict[str, EditorKind] = {
-    "evaluation.prompts": "lines",
-    "data.system_prompt": "prose",
-    "task.choices": "lines",
-    "task.json_schema": "prose",
-}
-"""Editors of the fields whose schema type alone does not decide the editor."""
+_SHARE_STEP = 0.05
 
 
 @dataclass(frozen=True)
@@ -63,6 +33,8 @@ class RecipeField:
 
     key: str
     """Dotted key, such as train.epochs; top-level fields have no dot."""
+    info: SettingInfo
+    """Words of its declaration, in English."""
     label: str
     kind: EditorKind
     choices: tuple[str, ...]
@@ -79,7 +51,12 @@ class RecipeField:
     @property
     def zero(self) -> str:
         """The word that stands for 0 in the form, such as "off"; empty: 0 is a number like others."""
-        return ZERO_WORDS.get(self.key, "")
+        return tr(self.info.zero) if self.info.zero and self.kind in ("whole", "number") else ""
+
+    @property
+    def placeholder(self) -> str:
+        """The words in an empty line that say what it stands for."""
+        return tr(self.info.zero) if self.info.zero and self.kind == "text" else ""
 
     @property
     def section(self) -> str:
@@ -106,7 +83,7 @@ class RecipeField:
 
     def choice_text(self, choice: str) -> str:
         """Return the text of one of `choices`."""
-        return CHOICES.get(self.key, {}).get(choice, choice)
+        return choice_texts(self.key).get(choice, choice)
 
     def from_text(self, text: str) -> Any:
         """Parse a typed text into a value. A text that should be a number and is not stays: the schema refuses it."""
@@ -123,51 +100,85 @@ class RecipeField:
             return [_number(item, int) for item in items] if self.item == "whole" else items
         return text
 
+    def stepped(self, value: float, *, up: bool) -> float:
+        """Return the next value that a stepper offers: of a share 0.05 more or less, else as its declaration says.
+
+        A value within the field's bounds stays within them; at a bound it stays as it is.
+
+        Args:
+            value: value now; not necessarily allowed.
+            up: whether a larger value is wanted.
+        """
+        following = self._next(value, up=up)
+        found = int(following) if self.kind == "whole" else float(following)
+        above = found > self.low if self.low_is_open else found >= self.low
+        return found if above and (found < self.high if self.high_is_open else found <= self.high) else value
+
+    def _next(self, value: float, *, up: bool) -> float:
+        step, is_share = self.info.step, self.info.unit == "share"
+        if value <= 0:
+            return (step.first or (_SHARE_STEP if is_share else 1.0)) if up else value
+        if is_share:
+            return round(value + (_SHARE_STEP if up else -_SHARE_STEP), 6)
+        if not up and self.low <= 0 and not self.low_is_open and value <= step.first:
+            return 0.0
+        if step.doubles:
+            return value * 2 if up else max(value / 2, min(value, self.low)) if self.kind == "number" else value // 2
+        size = 10.0 ** math.floor(math.log10(value) + (1e-9 if up else -1e-9))  # below 1, 10, 100 the step is a tenth
+        if self.kind == "whole":
+            size = max(size, 1.0)
+        count = value / size
+        count = math.floor(count + 1 + 1e-6) if up else math.ceil(count - 1 - 1e-6)
+        return float(f"{count * size:.6g}")
+
 
 @cache
-def recipe_fields() -> tuple[RecipeField, ...]:
-    """Return every field of the form, in the order of the recipe file."""
+def all_fields() -> tuple[RecipeField, ...]:
+    """Return every setting of a recipe, in the order of the recipe file."""
     found = []
     pages: list[tuple[str, type[BaseModel]]] = [("", Recipe), *sections().items()]
     for section, model in pages:
         for name, info in model.model_fields.items():
             key = f"{section}.{name}" if section else name
-            if key not in ELSEWHERE and key not in sections():
+            if key not in sections():
                 found.append(_field(key, info))
     return tuple(found)
 
 
+def recipe_fields() -> tuple[RecipeField, ...]:
+    """Return every field of the form, in the order of the recipe file."""
+    return tuple(field for field in all_fields() if field.info.page in ("first", "recipe", "optimizer"))
+
+
+def kept_elsewhere() -> set[str]:
+    """Return the keys of the settings that the pages Model and Data own, and of the version."""
+    return {field.key for field in all_fields()} - {field.key for field in recipe_fields()}
+
+
 def cleaning_fields() -> list[RecipeField]:
     """Return the fields that decide what happens to odd rows; the page Data shows them."""
-    infos = sections()["data"].model_fields
-    keys = [*_CLEANING[:4], "data.overlong", *_CLEANING[4:]]
-    return [_field(key, infos[key.rpartition(".")[2]]) for key in keys]
+    found = _on_page("rows")
+    overlong = next(field for field in all_fields() if field.key == "data.overlong")  # the form has it too
+    return [*found[:4], overlong, *found[4:]]
 
 
 def main_fields() -> list[RecipeField]:
-    """Return the fields that the form shows first: the run's name, `MAIN`, and where it runs."""
-    by_key = {field.key: field for field in recipe_fields()}
-    return [by_key[key] for key in (_NAME, *MAIN, PLACE)]
+    """Return the fields that the form shows first."""
+    return _on_page("first")
 
 
 def folded_sections() -> list[tuple[str, list[RecipeField]]]:
-    """Return all other fields as (section title, fields)."""
-    first = {field.key for field in main_fields()}
-    rest = [field for field in recipe_fields() if field.key not in first]
-    return [
-        (title, fields)
-        for section, title in SECTION_TITLES.items()
-        if (fields := sorted((field for field in rest if _shown_in(field) == section), key=_optimizer_order))
-    ]
+    """Return all other fields as (section title, fields); the optimizer's follow those of their section."""
+    rest, optimizer = _on_page("recipe"), _on_page("optimizer")
+    found = []
+    for section in sections():
+        found.append((setting_name(section), [field for field in rest if field.section == section]))
+        found.append((tr("Optimizer"), [field for field in optimizer if field.section == section]))
+    return [(title, fields) for title, fields in found if fields]
 
 
-def _shown_in(field: RecipeField) -> str:
-    return OPTIMIZER if field.key in _OPTIMIZER else field.section
-
-
-def _optimizer_order(field: RecipeField) -> int:
-    """Return the sort key of a field: optimizer fields have an order of their own, others keep the recipe file's."""
-    return _OPTIMIZER.index(field.key) if field.key in _OPTIMIZER else 0
+def _on_page(page: str) -> list[RecipeField]:
+    return sorted((field for field in all_fields() if field.info.page == page), key=lambda field: field.info.order)
 
 
 def problems_by_field(problems: Mapping[str, str]) -> dict[str, str]:
@@ -197,17 +208,21 @@ def problem_of_row(key: str, text: str) -> str:
     return as_sentence(text.removeprefix(f"{key} "))
 
 
-def _field(key: str, info: FieldInfo) -> RecipeField:
-    kind, choices, item = _kind(info.annotation)
+def _field(key: str, declared: FieldInfo) -> RecipeField:
+    kind, choices, item = _kind(declared.annotation)
+    info = setting_info(declared)
+    if info.long:
+        kind = "lines" if kind == "list" else "prose"
     return RecipeField(
         key=key,
-        label=LABELS.get(key) or key.rpartition(".")[2].replace("_", " ").capitalize(),
-        kind=_KINDS.get(key, kind),
+        info=info,
+        label=setting_name(key),
+        kind=kind,
         choices=choices,
-        unit=field_unit(info),
-        help=tr("{description}\n\nIn the recipe: {key}").format(description=info.description, key=key),
+        unit=tr(info.unit) if info.unit else "",
+        help=tr("{description}\n\nIn the recipe: {key}").format(description=tr(str(declared.description)), key=key),
         item=item,
-        **_bounds(info),
+        **_bounds(declared),
     )
 
 

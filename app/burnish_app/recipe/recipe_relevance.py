@@ -9,20 +9,12 @@ from pydantic import ValidationError
 
 from burnish_app.look.language import tr
 from burnish_app.recipe.recipe_fields import RecipeField
-from burnish_app.wording.recipe_text import NOTES
-from burnish_engine.contract.recipe.place import HERE
-from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.recipe_preference import LOSS_TYPES, PREFERENCE_USES
-from burnish_engine.contract.recipe.recipe_task import TASK_USES
-from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES, TrainSection, optimizer_notes
-
-_ADAPTER_FIELDS = {"adapter.rank", "adapter.expert_rank", "adapter.alpha", "adapter.dropout", "adapter.targets"}
-_OPTIMIZER_FIELDS = {name for names in OPTIMIZER_USES.values() for name in names}
-_TASK_FIELDS = {"max_rows", "max_tokens"}
-_FROM_START = {f"adapter.{name}" for name in ("method", "rank", "alpha", "dropout", "targets", "expert_rank")}
-_MAGMA_FIELDS = {"temperature", "decay", "start", "momentum"}
-_DEFAULT_MOMENTUM = {"muon": "0.95", "lion": "0.99"}  # the same values as in the schema's help
-_DEFAULTS: dict[str, Any] = Recipe().model_dump()
+from burnish_app.wording.plain_words import plain_words
+from burnish_app.wording.recipe_text import setting_term, setting_text
+from burnish_engine.contract.recipe.recipe import is_changed, setting_of
+from burnish_engine.contract.recipe.recipe_preference import LOSS_TYPES
+from burnish_engine.contract.recipe.recipe_section import Condition
+from burnish_engine.contract.recipe.recipe_train import TrainSection
 
 _HIGH_PREFERENCE_RATE = 1e-4
 
@@ -30,19 +22,36 @@ Values = dict[str, Any]
 
 
 def not_applicable_text(key: str, values: Values) -> str:
-    """Return why a field does not apply to a recipe, in a sentence; empty if it applies.
+    """Return why a field that stays in sight does not apply to a recipe, in a sentence; empty if it applies.
 
     Args:
         key: dotted key of the field.
         values: recipe as nested tables.
     """
-    if key in _ADAPTER_FIELDS and values["adapter"]["method"] == "full":
-        return tr("Does not apply: every weight is trained, without an adapter.")
-    if key in _FROM_START and values["adapter"]["start"]:
-        return tr("Comes from the adapter that training goes on from.")
-    if key == "data.validation_share" and values["data"]["validation_files"]:
-        return tr("Does not apply: a file of its own is held out.")
-    return ""
+    missing = _missing(key, values)
+    return tr(missing.why) if missing and missing.why else ""
+
+
+def without_effect_text(key: str, values: Values) -> str:
+    """Return which other setting leaves a field without effect, in a sentence; empty: it has an effect.
+
+    Args:
+        key: dotted key of the field.
+        values: recipe as nested tables.
+    """
+    missing = _missing(key, values)
+    if missing is None:
+        return ""
+    other = missing.key_in(key.rpartition(".")[0])
+    section, _, name = other.partition(".")
+    value = values[section][name]
+    shown = setting_text(other, value) if not isinstance(value, bool) else tr("on") if value else tr("off")
+    return tr("No effect while “{setting}” is: {value}.").format(setting=setting_term(other), value=shown)
+
+
+def _missing(key: str, values: Values) -> Condition | None:
+    section = key.rpartition(".")[0]
+    return setting_of(key).missing(section, values) if section else None
 
 
 def reason_text(key: str, values: Values, suggested: Values, reason: str) -> str:
@@ -73,54 +82,8 @@ def is_relevant(key: str, values: Values) -> bool:
         key: dotted key of the field.
         values: recipe as nested tables; not necessarily valid.
     """
-    section, _, name = key.rpartition(".")
-    return _is_field_relevant(section, name, values) or (
-        bool(section) and values[section][name] != _DEFAULTS[section][name]
-    )
-
-
-def _is_field_relevant(section: str, name: str, values: Values) -> bool:
-    relevant = True
-    match section:
-        case "train":
-            relevant = _is_train_field_relevant(name, values)
-        case "memory":  # the plain engine keeps to no memory plan
-            plain = values["train"]["engine"] == "plain" or values["adapter"]["method"] == "full"
-            relevant = not plain and (name != "weights" or values["devices"]["kind"] != "cpu")
-        case "masking" if name != "kind":
-            kind = values["masking"]["kind"]
-            relevant = kind == "magma" or (kind == "skip_update" and name not in _MAGMA_FIELDS)
-        case "preference" if name != "objective":
-            relevant = name in PREFERENCE_USES.get(values["preference"]["objective"], ())
-        case "evaluation" if name == "min_improvement":
-            relevant = bool(values["evaluation"]["patience"])
-        case "task" if name != "metric":
-            metric = values["task"]["metric"]
-            relevant = metric != "none" and (name in _TASK_FIELDS or name in TASK_USES.get(metric, ()))
-        case "devices" if name == "timeout_hours":
-            relevant = values["devices"]["where"] != HERE
-        case "guard" if name != "action":
-            relevant = values["guard"]["action"] != "off"
-        case "devices" if name == "exchange":
-            relevant = values["devices"]["strategy"] == "data_parallel"
-        case "export" if name == "importance_tokens":
-            relevant = bool(values["export"]["importance"])
-        case "export" if name == "merge_onto":
-            relevant = values["model"]["quantize"] == "nf4"
-    return relevant
-
-
-def _is_train_field_relevant(name: str, values: Values) -> bool:
-    train = values["train"]
-    if name in _OPTIMIZER_FIELDS:
-        return name in OPTIMIZER_USES.get(train["optimizer"], tuple(_OPTIMIZER_FIELDS))
-    if name == "products":  # of frozen weights, on the fast engine
-        return bool(values["adapter"]["method"] not in ("dora", "full") and train["engine"] != "plain")
-    if name == "lora_plus_ratio":
-        return bool(values["adapter"]["method"] != "full")
-    if name == "decay_share":
-        return bool(train["schedule"] == "wsd")
-    return name != "final_share" or bool(train["schedule"] != "constant")
+    missing = _missing(key, values)
+    return missing is None or bool(missing.why) or is_changed(key, values)
 
 
 def fitting_choices(field: RecipeField, values: Values) -> tuple[str, ...]:
@@ -152,20 +115,14 @@ def note_text(key: str, values: Values) -> str:
     section, _, name = key.rpartition(".")
     if not section:
         return ""
-    notes = [NOTES.get((key, values[section][name]), "")] if isinstance(values[section][name], str) else []
+    value = values[section][name]
+    declared = setting_of(key).note.get(value, "") if isinstance(value, str | int | float) else ""
+    notes = [tr(declared)] if declared else []
+    if is_changed(key, values) and not not_applicable_text(key, values):
+        notes.append(without_effect_text(key, values))
     if key == "train.optimizer":
         with suppress(ValidationError):  # the field that is wrong says so itself
-            notes += optimizer_notes(TrainSection.model_validate(values["train"]))
-    if (
-        key == "train.momentum"
-        and values["train"]["momentum"] == 0
-        and values["train"]["optimizer"] in _DEFAULT_MOMENTUM
-    ):
-        notes.append(
-            tr("auto: as usual, {default_momentum}.").format(
-                default_momentum=_DEFAULT_MOMENTUM[values["train"]["optimizer"]]
-            )
-        )
+            notes += map(plain_words, TrainSection.model_validate(values["train"]).notes)
     compares = values["preference"]["objective"] not in ("sft", "orpo")
     rate = values["train"]["learning_rate"]
     if key == "train.learning_rate" and compares and isinstance(rate, float) and rate > _HIGH_PREFERENCE_RATE:
@@ -174,8 +131,6 @@ def note_text(key: str, values: Values) -> str:
     by_steps_only = key == "train.checkpoint_every" and not values["train"]["checkpoint_minutes"]
     if by_steps_only and isinstance(stops, int) and 0 < stops <= values[section][name]:
         notes.append(tr("The run stops after {stops:,} steps: nothing is saved before its end.").format(stops=stops))
-    if key == "evaluation.patience" and not values["evaluation"]["patience"]:
-        notes.append(tr("off: train all steps, keep the last."))
     if key == "adapter.alpha" and (scale := _scale(values["adapter"])) is not None:
         notes.append(tr("Scales the update by {scale:g} now.").format(scale=scale))
     return " ".join(note for note in notes if note)

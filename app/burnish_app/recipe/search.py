@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from burnish_app.look.language import tr
 from burnish_app.recipe.recipe_fields import RecipeField
 
 LEAST_LETTERS = 2
@@ -34,6 +35,7 @@ def _holds(field: RecipeField, word: str) -> bool:
     parts = {part.strip(_SIGNS) for part in name.split()}
     if word in field.key or any(part.startswith(word) for part in parts | set(field.key.replace("_", ".").split("."))):
         return True
+    explained = f"{field.help} {' '.join(map(tr, field.info.note.values()))}"
     return len(word) >= _HELP_LETTERS and any(
-        part.strip(_SIGNS).startswith(word) for part in field.help.casefold().split()
+        part.strip(_SIGNS).startswith(word) for part in explained.casefold().split()
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from burnish_engine.contract.recipe.recipe import MemorySection, Recipe
+from burnish_engine.contract.recipe.memory_plan import MemorySection
+from burnish_engine.contract.recipe.recipe import Recipe
 
 _LEAST_TOKENS = 128
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from burnish_app.recipe.recipe_fields import ELSEWHERE, recipe_fields
+from burnish_app.recipe.recipe_fields import kept_elsewhere, recipe_fields
 from burnish_app.state.objectives import fit_to_objective, is_open
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.advice import Suggestion
@@ -31,7 +31,7 @@ def with_suggestion(current: Recipe, before: Recipe | None, suggestion: Recipe, 
     """
     kept = suggestion.model_dump()
     values, base = current.model_dump(), (before or Recipe()).model_dump()
-    for key in ELSEWHERE:
+    for key in kept_elsewhere():
         _set(kept, key, _get(values, key))
     if not (is_open(current) and suggestion.preference.is_active):  # else the page Data chose it with the rows
         kept["preference"] = values["preference"]
@@ -65,7 +65,7 @@ def suggested_recipe(suggestion: Suggestion | None) -> Recipe | None:
 def same_elsewhere(before: Recipe, after: Recipe) -> bool:
     """Whether two recipes agree on all that other pages own, such as the model and the data files."""
     old, new = before.model_dump(), after.model_dump()
-    return all(_get(old, key) == _get(new, key) for key in ELSEWHERE)
+    return all(_get(old, key) == _get(new, key) for key in kept_elsewhere())
 
 
 def _get(values: dict[str, Any], key: str) -> Any:

@@ -7,14 +7,15 @@ from typing import Any
 
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import percent
-from burnish_app.wording.recipe_text import CHOICES
+from burnish_app.wording.recipe_text import choice_texts
 from burnish_engine.contract.facts.facts import DatasetFacts, LengthStats
+from burnish_engine.contract.recipe.recipe import setting_of
 
 Values = dict[str, Any]
 
 
 def value_reason(key: str, values: Values, suggested: Values, dataset: DatasetFacts | None) -> str:
-    """Return a sentence on a value that is not the suggested one; empty: nothing is known to say.
+    """Return a sentence on a value, given the suggested one; empty: nothing is known to say.
 
     Args:
         key: dotted key of the field.
@@ -23,23 +24,25 @@ def value_reason(key: str, values: Values, suggested: Values, dataset: DatasetFa
         dataset: facts about the data; None: not known.
     """
     section, _, name = key.rpartition(".")
-    if not section or key not in _SENTENCES:
+    if not section:
         return ""
     value, usual = values[section][name], suggested[section][name]
-    if isinstance(value, str) != isinstance(usual, str) or value == usual:
+    if isinstance(value, str) != isinstance(usual, str):
         return ""
-    return _SENTENCES[key](value, usual, values, dataset)
+    if value == usual:
+        fits = (key, value) == ("model.quantize", "none")
+        return tr("They fit without being rounded, which is a little faster.") if fits else ""
+    own = _SENTENCES[key](value, usual, values, dataset) if key in _SENTENCES else ""
+    return " ".join(filter(None, (_compared(key, value, usual), own)))
 
 
-def usual_reason(key: str, values: Values) -> str:
-    """Return a sentence on a suggested value that the engine gives no reason for; empty: there is none.
-
-    Args:
-        key: dotted key of the field.
-        values: edited recipe as nested tables.
-    """
-    section, _, name = key.rpartition(".")
-    return _USUAL.get((key, str(values[section][name])), "") if section else ""
+def _compared(key: str, value: Any, usual: Any) -> str:
+    """Return what the setting's declaration says of a value above or below the suggested one."""
+    info = setting_of(key)
+    if not info.more or min(value, usual) <= 0:
+        return ""
+    ratio = f"{max(value, usual) / min(value, usual):.2g}"
+    return tr(info.more if value > usual else info.less).format(ratio=ratio)
 
 
 def share_above(lengths: LengthStats, tokens: int) -> float:
@@ -60,31 +63,10 @@ def share_above(lengths: LengthStats, tokens: int) -> float:
     return longer / rows if rows else 0.0
 
 
-def _epochs(value: float, usual: float, _values: Values, _dataset: DatasetFacts | None) -> str:
-    if value > usual:
-        return tr("More often than suggested: the last times may memorize the rows instead of learning from them.")
-    return tr("Less often than suggested: sooner done, and may leave something unlearned.")
-
-
 def _max_steps(value: int, _usual: int, values: Values, _dataset: DatasetFacts | None) -> str:
     if not value:
-        return tr("Trains all epochs.")
-    return tr("Ends there if {epochs:g} epochs have more steps.").format(epochs=values["train"]["epochs"])
-
-
-def _learning_rate(value: float, usual: float, _values: Values, _dataset: DatasetFacts | None) -> str:
-    ratio = f"{max(value, usual) / min(value, usual):.2g}" if min(value, usual) > 0 else ""
-    if not ratio:
         return ""
-    if value > usual:
-        return tr("{ratio} times the suggested rate: learns faster, and may become unstable.").format(ratio=ratio)
-    return tr("{ratio} times lower than suggested: steadier, and learns more slowly.").format(ratio=ratio)
-
-
-def _rank(value: int, usual: int, _values: Values, _dataset: DatasetFacts | None) -> str:
-    if value > usual:
-        return tr("A larger adapter than suggested: room for more, takes more memory, overfits sooner.")
-    return tr("A smaller adapter than suggested: takes less memory, and has less room to learn.")
+    return tr("Ends there if {epochs:g} epochs have more steps.").format(epochs=values["train"]["epochs"])
 
 
 def _quantize(value: str, _usual: str, _values: Values, _dataset: DatasetFacts | None) -> str:
@@ -102,45 +84,28 @@ def _max_length(value: int, _usual: int, values: Values, dataset: DatasetFacts |
     if value >= lengths.longest:
         return tr("Covers the longest row ({longest:,} tokens).").format(longest=lengths.longest)
     longer = values["data"]["overlong"]
-    fate = CHOICES["data.overlong"].get(longer, longer)
+    fate = choice_texts("data.overlong").get(longer, longer)
     share = share_above(lengths, value)
     return tr("{share} of the rows are longer: they {fate}.").format(
         share=percent(share, 0 if share >= 0.1 else 1), fate=fate
     )
 
 
-def _micro_batch(value: int, usual: int, values: Values, _dataset: DatasetFacts | None) -> str:
+def _micro_batch(value: int, _usual: int, values: Values, _dataset: DatasetFacts | None) -> str:
     passes = values["train"]["accumulation"]
     if not isinstance(passes, int):
         return ""
-    size = (
-        tr("Larger passes take more memory.")
-        if value > usual
-        else tr("Smaller passes take less memory and are slower.")
-    )
-    step = tr("A step has {passes} × {tokens:,} = {step:,} tokens.").format(
+    return tr("A step has {passes} × {tokens:,} = {step:,} tokens.").format(
         passes=passes, tokens=value, step=passes * value
     )
-    return f"{size} {step}"
 
 
 def _where(_value: str, _usual: str, _values: Values, _dataset: DatasetFacts | None) -> str:
     return tr("Planned and trained there, followed here; the result is brought back.")
 
 
-_USUAL = {
-    ("train.max_steps", "0"): tr("Trains all epochs. A number ends the run sooner."),
-    ("model.quantize", "none"): tr("They fit without being rounded, which is a little faster."),
-    ("devices.where", "here"): tr(
-        "On this machine. Or on another (ssh:HOST), a cluster (slurm) or a rented GPU (sky, hf)."
-    ),
-}
-
 _SENTENCES: dict[str, Callable[[Any, Any, Values, DatasetFacts | None], str]] = {
-    "train.epochs": _epochs,
     "train.max_steps": _max_steps,
-    "train.learning_rate": _learning_rate,
-    "adapter.rank": _rank,
     "model.quantize": _quantize,
     "data.max_length": _max_length,
     "train.micro_batch_tokens": _micro_batch,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast, get_args
 
 from pydantic import ValidationError
 
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_preference import (
     OBJECTIVES_OF,
-    PREFERENCE_USES,
     Objective,
     PreferenceSection,
     shape_to_read,
@@ -41,9 +40,9 @@ def known_objective(name: str) -> Objective:
     Raises:
         ValueError: There is none.
     """
-    for objective in PREFERENCE_USES:
+    for objective in get_args(Objective):
         if objective == name:
-            return objective
+            return cast("Objective", objective)
     raise ValueError(f"{name} is no objective")
 
 

@@ -10,8 +10,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from burnish_engine.contract.recipe.json_schema import parse_json, parse_schema, same_json, schema_problem
-from burnish_engine.contract.recipe.patterns import SlowPatternError, find
+from burnish_engine.contract.recipe.checks.json_schema import parse_json, parse_schema, same_json, schema_problem
+from burnish_engine.contract.recipe.checks.patterns import SlowPatternError, find
 from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.scoring.numbers_in_text import numbers_in
 

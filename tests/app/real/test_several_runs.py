@@ -9,7 +9,7 @@ from app.real.studio import Studio, assert_light, end_runs, kill, make_tiny, tin
 from PySide6.QtWidgets import QPushButton
 
 from burnish_app.wording.recipe_text import setting_term
-from burnish_engine.contract.recipe.recipe import EvaluationSection
+from burnish_engine.contract.recipe.recipe_evaluation import EvaluationSection
 from burnish_engine.duel.report.overview import list_duels
 
 pytestmark = [pytest.mark.gui, pytest.mark.slow, pytest.mark.measured]

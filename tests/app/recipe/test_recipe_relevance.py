@@ -4,38 +4,25 @@ from typing import get_args
 
 import pytest
 
-from burnish_app.recipe.recipe_fields import (
-    ELSEWHERE,
-    cleaning_fields,
-    folded_sections,
-    recipe_fields,
-)
+from burnish_app.recipe.recipe_fields import cleaning_fields, folded_sections, recipe_fields
 from burnish_app.recipe.recipe_relevance import (
     fitting_choices,
     is_relevant,
     not_applicable_text,
     note_text,
     reason_text,
+    without_effect_text,
 )
-from burnish_app.wording.recipe_text import CHOICES, LABELS, NOTES
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import recipe_problems
-from burnish_engine.contract.recipe.recipe_preference import PREFERENCE_USES
-from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES, Optimizer
+from burnish_engine.contract.recipe.recipe_preference import Objective
 
 
 def values(**sections):
     return Recipe.model_validate(sections).model_dump()
 
 
-@pytest.mark.parametrize("optimizer", get_args(Optimizer))
-def test_an_optimizer_shows_only_what_it_has_a_use_for(optimizer):
-    given = values(train={"optimizer": optimizer})
-    shown = {name for name in ("momentum", "beta1", "beta2", "epsilon") if is_relevant(f"train.{name}", given)}
-    assert shown == set(OPTIMIZER_USES[optimizer])
-
-
-@pytest.mark.parametrize("objective", PREFERENCE_USES)
+@pytest.mark.parametrize("objective", get_args(Objective))
 def test_the_losses_that_fit_an_objective_are_those_that_the_recipe_accepts_with_it(objective):
     (field,) = (field for field in recipe_fields() if field.key == "preference.loss_type")
     given = values(preference={"objective": objective})
@@ -50,6 +37,10 @@ def test_the_losses_that_fit_an_objective_are_those_that_the_recipe_accepts_with
 @pytest.mark.parametrize(
     ("key", "idle", "used"),
     [
+        ("train.beta1", {"train": {"optimizer": "adafactor"}}, {"train": {"optimizer": "lion"}}),
+        ("train.beta2", {"train": {"optimizer": "lion"}}, {"train": {"optimizer": "muon"}}),
+        ("train.momentum", {}, {"train": {"optimizer": "muon"}}),
+        ("preference.loss_type", {"preference": {"objective": "orpo"}}, {"preference": {"objective": "kto"}}),
         ("train.decay_share", {}, {"train": {"schedule": "wsd"}}),
         ("train.final_share", {"train": {"schedule": "constant"}}, {}),
         ("train.lora_plus_ratio", {"adapter": {"method": "full"}}, {}),
@@ -85,10 +76,11 @@ def test_what_was_changed_stays_in_sight():
 def test_notes_come_with_the_choice():
     assert "lower" in note_text("train.optimizer", values(train={"optimizer": "lion"}))
     both = note_text("train.optimizer", values(train={"optimizer": "schedule_free", "beta1": 0.9}))
-    assert 'made for train.schedule = "constant"' in both
-    assert "beta2 does not apply" in note_text("train.optimizer", values(train={"optimizer": "lion", "beta2": 0.9}))
-    for optimizer, usual in (("muon", "0.95"), ("lion", "0.99")):
-        assert usual in note_text("train.momentum", values(train={"optimizer": optimizer}))
+    assert "“Learning rate schedule: constant”" in both
+    idle = note_text("train.beta2", values(train={"optimizer": "lion", "beta2": 0.9}))
+    assert "“Optimizer” is: Lion" in idle
+    for usual in ("0.95", "0.99"):
+        assert usual in note_text("train.momentum", values(train={"optimizer": "muon"}))
         assert usual in next(field.help for field in recipe_fields() if field.key == "train.momentum")
     assert note_text("name", values()) == note_text("train.epochs", values()) == ""
     broken = values()
@@ -96,19 +88,8 @@ def test_notes_come_with_the_choice():
     assert note_text("train.optimizer", broken) == ""
 
 
-def test_words_are_only_for_what_the_schema_has():
-    fields = {field.key: field for field in [*recipe_fields(), *cleaning_fields()]}
-    assert set(LABELS) <= {*fields, *ELSEWHERE}
-    for key, words in CHOICES.items():
-        assert set(words) <= set(fields[key].choices), key
-    for key, value in NOTES:
-        assert value in fields[key].choices, key
-
-
-def test_every_field_of_the_form_is_called_by_plain_words():
-    unnamed = [field.key for field in [*recipe_fields(), *cleaning_fields()] if field.key not in LABELS]
-    one_word = {"adapter.rank", "adapter.alpha", "adapter.dropout", "train.epochs"}
-    assert set(unnamed) <= one_word
+def test_every_field_that_is_shown_is_called_by_plain_words():
+    assert not [field.key for field in [*recipe_fields(), *cleaning_fields()] if not field.info.label]
 
 
 def test_the_optimizer_comes_first_among_its_settings():
@@ -129,6 +110,14 @@ def test_what_an_adapter_to_go_on_from_decides_is_idle():
     assert not_applicable_text("adapter.targets", further)
     assert not not_applicable_text("train.learning_rate", further)
     assert not not_applicable_text("adapter.rank", values())
+
+
+def test_a_field_says_which_other_one_leaves_it_without_effect():
+    merge = without_effect_text("export.merge_onto", values())
+    assert "“Weights while training” is: as they are" in merge
+    assert "is: off" in without_effect_text("evaluation.min_improvement", values())
+    assert "is: off" in without_effect_text("export.importance_tokens", values(export={"importance": False}))
+    assert without_effect_text("export.merge_onto", values(model={"quantize": "nf4"})) == ""
 
 
 def test_reasons_and_notes_follow_where_the_run_stops():

@@ -3,7 +3,6 @@
 import pytest
 
 from burnish_app.recipe.recipe_fields import recipe_fields
-from burnish_app.recipe.steps import stepped
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import recipe_problems
 
@@ -14,7 +13,7 @@ NUMBERS = [field for field in FIELDS.values() if field.kind in ("whole", "number
 def path(key, value, *, up, count):
     found = []
     for _ in range(count):
-        value = stepped(FIELDS[key], value, up=up)
+        value = FIELDS[key].stepped(value, up=up)
         found.append(value)
     return found
 
@@ -48,7 +47,7 @@ def test_no_step_leaves_what_is_allowed(field):
     for up in (True, False):
         value = field.read(Recipe().model_dump())
         for _ in range(40):
-            following = stepped(field, value, up=up)
+            following = field.stepped(value, up=up)
             assert isinstance(following, int) == (field.kind == "whole")
             assert (following >= value) if up else (following <= value)
             value = following

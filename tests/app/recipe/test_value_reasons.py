@@ -3,8 +3,9 @@
 import pytest
 from app.facts import data_facts as facts
 
-from burnish_app.recipe.recipe_fields import MAIN
-from burnish_app.recipe.value_reasons import share_above, usual_reason, value_reason
+from burnish_app.recipe.recipe_fields import main_fields
+from burnish_app.recipe.recipe_relevance import note_text
+from burnish_app.recipe.value_reasons import share_above, value_reason
 from burnish_engine.contract.recipe.recipe import Recipe
 
 
@@ -30,7 +31,7 @@ def test_every_direction_of_a_change_has_words_of_its_own(key):
     said = [value_reason(key, values(**other), SUGGESTED, facts.dataset()) for other in OTHERS[key]]
     assert all(said)
     assert len({*said}) == len(said)
-    assert value_reason(key, SUGGESTED, SUGGESTED, facts.dataset()) == ""
+    assert value_reason(key, SUGGESTED, SUGGESTED, facts.dataset()) not in said
 
 
 def test_a_step_has_the_tokens_of_all_its_passes():
@@ -39,7 +40,8 @@ def test_a_step_has_the_tokens_of_all_its_passes():
 
 
 def test_every_number_that_comes_first_is_explained():
-    assert set(MAIN) - set(OTHERS) == {"task.metric"}  # its choices have notes
+    first = {field.key for field in main_fields()}
+    assert first - set(OTHERS) == {"name", "task.metric"}  # its choices have notes
 
 
 def test_what_a_rate_and_a_length_mean_follows_the_value():
@@ -55,10 +57,10 @@ def test_what_a_rate_and_a_length_mean_follows_the_value():
 
 
 def test_a_suggested_value_without_a_reason_of_the_engine_s_has_one():
-    for key in ("train.max_steps", "model.quantize"):
-        assert usual_reason(key, values())
-    assert not usual_reason("train.max_steps", values(train={"max_steps": 5}))
-    assert not usual_reason("name", values())
+    assert value_reason("model.quantize", values(), values(), None)
+    assert note_text("train.max_steps", values())
+    assert note_text("devices.where", values())
+    assert not note_text("train.max_steps", values(train={"max_steps": 5}))
 
 
 def test_what_is_no_number_is_not_explained():

@@ -3,7 +3,7 @@
 import pytest
 
 from burnish_app.wording.plain_words import device_text, model_name, model_text, plain_words
-from burnish_app.wording.recipe_text import LABELS, setting_term
+from burnish_app.wording.recipe_text import setting_name, setting_term
 from burnish_engine.contract.recipe.recipe import sections
 
 KEYS = [f"{section}.{name}" for section, model in sections().items() for name in model.model_fields]
@@ -20,7 +20,7 @@ def test_every_key_is_named_as_the_form_names_it(key):
     ("text", "parts"),
     [
         ("Run `burnish doctor` there.", ["“burnish doctor”"]),
-        ('Set train.engine = "plain".', [f"“{LABELS['train.engine']}”", "to “plain”"]),
+        ('Set train.engine = "plain".', [f"“{setting_name('train.engine')}”", "to “plain”"]),
         ("model.quantize = nf4 needs a GPU.", ["in 4 bits (QLoRA)"]),
         ("At step 132 the loss is nan and the gradient norm inf.", ["not a number", "infinite"]),
         ("Starting the engine of ssh:ada@office", ["of ada@office"]),

@@ -23,8 +23,8 @@ from burnish_engine.advise.predict.level_mixes import Counts, arrange_layers, ne
 from burnish_engine.bench.documents import packs
 from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.errors import DoesNotFitError
-from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, SaveLevel
-from burnish_engine.contract.recipe.recipe import MemorySection, Recipe
+from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, MemorySection, SaveLevel
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
 from burnish_engine.train.fast.memory_choice import BudgetPlan, plan_within
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from burnish_engine.contract.recipe import patterns
+from burnish_engine.contract.recipe.checks import patterns
 from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.scoring.metrics import make_metric
 

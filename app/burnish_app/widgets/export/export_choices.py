@@ -25,7 +25,7 @@ from burnish_app.widgets.basic.tick_boxes import WrappingCheckBox
 from burnish_app.widgets.basic.wrapping import ColumnsLayout, columns_layout
 from burnish_app.widgets.export.type_choices import TypeChoices
 from burnish_app.wording.export_stages import forecast_problem, forecast_text
-from burnish_app.wording.recipe_text import CHOICES
+from burnish_app.wording.recipe_text import choice_texts
 from burnish_engine.contract.facts.export_forecast import ExportForecast
 from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportChoice, ExportKind
 from burnish_engine.contract.recipe.recipe_export import COARSE_TYPES, ExportSection
@@ -91,7 +91,7 @@ class ExportChoices(Card):
                 "are nearer to the trained one. Both are measured and told."
             )
         )
-        for value, text in CHOICES["export.merge_onto"].items():
+        for value, text in choice_texts("export.merge_onto").items():
             self.merge.addItem(text, value)
         self._merge_row = row(_word(tr("Add the adapter to")), self.merge, None)
         self._forecast = caption("")

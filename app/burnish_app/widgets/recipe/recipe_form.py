@@ -28,9 +28,10 @@ from burnish_app.recipe.recipe_relevance import (
     not_applicable_text,
     note_text,
     reason_text,
+    without_effect_text,
 )
 from burnish_app.recipe.search import found_fields
-from burnish_app.recipe.value_reasons import usual_reason, value_reason
+from burnish_app.recipe.value_reasons import value_reason
 from burnish_app.state.objectives import OBJECTIVE, choose_objective, known_objective
 from burnish_app.widgets.basic.layouts import lay_out_now
 from burnish_app.widgets.basic.text import body, caption, heading
@@ -288,7 +289,7 @@ class RecipeForm(QWidget):
         searched = self.found is not None
         idle = not_applicable_text(key, self._values)
         if not idle and not applies and not problem:
-            idle = tr("Has no use with the other settings as they are.")
+            idle = without_effect_text(key, self._values)
         row.show_problem(problem_of_row(key, problem) if problem else "")
         row.show_idle(idle)
         row.show_note(note_text(key, self._values))
@@ -306,7 +307,7 @@ class RecipeForm(QWidget):
         """Return the reason of the suggested value while it is the value, else a sentence on the value that is."""
         reason = reason_text(key, self._values, suggested, self._reasons.get(key, ""))
         if self._fields[key].read(self._values) == self._fields[key].read(suggested):
-            return reason or usual_reason(key, self._values)
+            return reason or value_reason(key, self._values, suggested, self._dataset)
         other = value_reason(key, self._values, suggested, self._dataset)
         return other if reason == self._reasons.get(key, "") else reason
 

@@ -15,8 +15,7 @@ from burnish_engine.advise.predict.transfers import SLOTS
 from burnish_engine.contract.facts.advice import MemoryPart
 from burnish_engine.contract.recipe.eight_bit_use import NO_EIGHT_BITS, EightBitUse
 from burnish_engine.contract.recipe.memory_plan import AUTO, MemoryPlan
-from burnish_engine.contract.recipe.recipe_preference import preference_notes
-from burnish_engine.contract.recipe.recipe_train import unused_settings_note
+from burnish_engine.contract.recipe.recipe import setting_notes
 from burnish_engine.contract.units import memory_size
 
 _WEIGHTS = {"base weights", "experts", "streamed weights", "shared weights"}
@@ -100,8 +99,7 @@ def problems_of(
 def notes_on(run: PlannedRun) -> list[str]:
     """List further notes that a person should know."""
     notes = [run.engine.note] if run.engine.note else []
-    notes += [note] if (note := unused_settings_note(run.recipe.adapter)) else []
-    notes += preference_notes(run.recipe.preference)
+    notes += setting_notes(run.recipe, "adapter", "preference")
     if not run.engine.fast and (idle := unused_pins_note(run.recipe)):
         notes.append(idle)
     if run.engine.nf4 and not run.device.cuda:

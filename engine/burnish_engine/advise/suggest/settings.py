@@ -19,8 +19,10 @@ from burnish_engine.advise.suggest.explain import SettingsContext, SuggestedSett
 from burnish_engine.advise.suggest.objective import RATE_SHARE
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import MachineFacts
-from burnish_engine.contract.recipe.recipe import EvaluationSection, MemorySection, ModelSection, Recipe
+from burnish_engine.contract.recipe.memory_plan import MemorySection
+from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.contract.recipe.recipe_evaluation import EvaluationSection
 from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.contract.recipe.recipe_preference import Objective, PreferenceSection
 from burnish_engine.contract.recipe.recipe_task import TaskSection

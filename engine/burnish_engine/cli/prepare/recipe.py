@@ -15,11 +15,9 @@ from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.model_places import model_dir
 from burnish_engine.contract.paths import expand_home, is_address, is_model_name
 from burnish_engine.contract.recipe.place import HERE
-from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
+from burnish_engine.contract.recipe.recipe import ModelSection, Recipe, setting_notes
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe, recipe_schema, reference_page
-from burnish_engine.contract.recipe.recipe_preference import preference_notes
-from burnish_engine.contract.recipe.recipe_train import unused_settings_note
 from burnish_engine.data.files.hub_datasets import dataset_name
 
 app = typer.Typer(help="Write, check and explain recipes.", no_args_is_help=True)
@@ -79,8 +77,7 @@ def check(path: Annotated[Path, typer.Argument(help="Recipe to check.")]) -> Non
     started = as_started(recipe).adapter
     notes = [*_data_notes(recipe.data), *_model_notes(recipe)]
     out.print(f"{path} is a valid recipe.")
-    settings = (unused_settings_note(recipe.adapter), *preference_notes(recipe.preference))
-    for note in filter(None, (*notes, *settings)):
+    for note in (*notes, *setting_notes(recipe)):
         out.print(f"note: {note}")
     if started.start:
         out.print(

@@ -19,7 +19,8 @@ from burnish_engine.contract.facts.task_score import METRIC_NAMES, TaskChange, T
 from burnish_engine.contract.files import read_plain
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.recipe_task import TASK_USES, TaskMetric, TaskSection
+from burnish_engine.contract.recipe.recipe_section import setting_info
+from burnish_engine.contract.recipe.recipe_task import TaskMetric, TaskSection
 from burnish_engine.runs.held_out import load_conversations
 from burnish_engine.runs.store import open_run, read_recipe, with_own_template
 from burnish_engine.scoring.rows_file import load_task_rows
@@ -33,6 +34,12 @@ _METRICS = ", ".join(name for name in get_args(TaskMetric) if name != "none")
 _OPTIONS = {"max_rows": "rows", "choices": "choice"}  # key of the recipe to its option, where they differ
 
 
+def _help(key: str) -> str:
+    """Return the help of a setting of the recipe's section, with the metric that uses it."""
+    field = TaskSection.model_fields[key]
+    return f"{field.description} {setting_info(field).use_text('task')}"
+
+
 def evaluate(
     run: Annotated[str, typer.Argument(help='A run; "last" is the newest.')],
     file: Annotated[
@@ -40,18 +47,16 @@ def evaluate(
     ] = None,
     exported: Annotated[bool, typer.Option("--exported", help="Score the run's exported GGUF files too.")] = False,
     metric: Annotated[str, typer.Option(help=f"What makes a reply right: {_METRICS}. Empty: the recipe's.")] = "",
-    pattern: Annotated[str, typer.Option(help="regex: the regular expression.")] = "",
+    pattern: Annotated[str, typer.Option(help=_help("pattern"))] = "",
     json_schema: Annotated[Path | None, typer.Option(metavar="FILE", help="json: a file with a JSON Schema.")] = None,
     choice: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="choice: one of the choices; repeat for each.")
+        list[str] | None, typer.Option(metavar="TEXT", help=f"{_help('choices')} May be repeated.")
     ] = None,
     ignore_case: Annotated[
-        bool | None, typer.Option("--ignore-case/--no-ignore-case", help="exact_match: whether case does not count.")
+        bool | None, typer.Option("--ignore-case/--no-ignore-case", help=_help("ignore_case"))
     ] = None,
-    tolerance: Annotated[float | None, typer.Option(help="number: largest difference that is right.")] = None,
-    relative_tolerance: Annotated[
-        float | None, typer.Option(help="number: the same as a share of the row's number.")
-    ] = None,
+    tolerance: Annotated[float | None, typer.Option(help=_help("tolerance"))] = None,
+    relative_tolerance: Annotated[float | None, typer.Option(help=_help("relative_tolerance"))] = None,
     rows: Annotated[int, typer.Option(help="Most rows. 0: the recipe's, else 50.")] = 0,
     max_tokens: Annotated[int, typer.Option(help="Longest reply, tokens. 0: the recipe's, else 128.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print all rows and replies as one JSON document.")] = False,
@@ -124,7 +129,7 @@ def _section(of_recipe: TaskSection, said: dict[str, Any]) -> TaskSection:
     if not chosen.is_active:
         raise UsageError("No metric is given.", f"Give --metric ({_METRICS}).")
     for key in said:
-        if key not in ("metric", "max_rows", "max_tokens", *TASK_USES[chosen.metric]):
+        if setting_info(TaskSection.model_fields[key]).missing("task", {"task": chosen.model_dump()}):
             raise UsageError(f"{_option(key)} does not apply to {chosen.metric}.", f"Leave {_option(key)} out.")
     return chosen
 

@@ -1,4 +1,4 @@
-"""The memory plan of the fast engine: `advise` chooses it, `train` carries it out."""
+"""The memory plan of the fast engine: `advise` chooses it, `train` carries it out; and the recipe's section on it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from itertools import cycle, groupby, islice
 from typing import Literal, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from burnish_engine.contract.recipe.recipe_section import Section, Step, setting, unless
 
 SaveLevel = Literal["all", "rotated", "products", "offloaded", "narrow", "attention", "host", "input"]
 """Name of the activations that a layer keeps between forward and backward, from fastest to smallest on the device; see
@@ -140,3 +142,66 @@ def _parse_layers(text: str, names: Sequence[_Name], count: int | None) -> tuple
 
 def _joined(names: Sequence[str]) -> str:
     return ",".join(f"{name}:{len(list(group))}" for name, group in groupby(names))
+
+
+_IS_PLANNED = (unless("train.engine", "plain"), unless("adapter.method", "full"))  # the plain engine has no plan
+
+
+class MemorySection(Section):
+    """The fast engine's use of the device's memory."""
+
+    layers: str = setting(
+        AUTO,
+        "What layers keep for the backward pass. auto: the fastest mix that fits. Otherwise levels from the first "
+        'layer on, such as "attention:12,narrow:8,products". From fastest to smallest: all, rotated, products, '
+        "offloaded, narrow, attention, host, input.",
+        label="Activations that layers save", used_if=_IS_PLANNED, min_length=1,
+    )  # fmt: skip
+    weights: str = setting(
+        AUTO,
+        "Where layers keep their frozen weights. auto: as the plan decides, on the card where there is room. Otherwise "
+        'places from the first layer on, such as "card:8,host": card, host (system memory) or ranks (shared out over '
+        "the GPUs of the data_parallel strategy).",
+        label="Where layers keep their weights", used_if=(*_IS_PLANNED, unless("devices.kind", "cpu")), min_length=1,
+    )  # fmt: skip
+    budget_gib: float = setting(
+        0.0, "Most memory that this run may take on the device. 0: what is free, less a margin.", label="Memory budget",
+        unit="GiB", zero="auto", used_if=_IS_PLANNED, step=Step(4.0), ge=0.0, le=16384.0,
+    )  # fmt: skip
+    mlp_rows: int = setting(
+        0, "Tokens that pass the feed-forward at once, 32 or more. 0: as the plan decides.",
+        label="Feed-forward chunk (at once)", unit="tokens", zero="auto", used_if=_IS_PLANNED,
+        step=Step(1024, doubles=True), ge=0, le=2**24,
+    )  # fmt: skip
+    head_rows: int = setting(
+        0, "Learned tokens whose logits exist at once, 32 or more. 0: as the plan decides.",
+        label="Logits chunk (at once)", unit="tokens", zero="auto", used_if=_IS_PLANNED, step=Step(1024, doubles=True),
+        ge=0, le=2**24,
+    )  # fmt: skip
+
+    @property
+    def pins(self) -> list[str]:
+        """The pinned parts of the memory plan, each as its setting and the value that would unpin it."""
+        found = [f'memory.{name} = "{AUTO}"' for name in ("layers", "weights") if getattr(self, name) != AUTO]
+        return found + [f"memory.{name} = 0" for name in ("mlp_rows", "head_rows") if getattr(self, name)]
+
+    @field_validator("mlp_rows", "head_rows")
+    @classmethod
+    def _worth_a_product(cls, rows: int) -> int:
+        if 0 < rows < 32:
+            raise ValueError(f"must be 0 or at least 32, not {rows}: products of fewer rows take as long")
+        return rows
+
+    @field_validator("layers")
+    @classmethod
+    def _known_levels(cls, text: str) -> str:
+        if text != AUTO:
+            parse_save_levels(text)
+        return text
+
+    @field_validator("weights")
+    @classmethod
+    def _known_places(cls, text: str) -> str:
+        if text != AUTO:
+            parse_weight_places(text)
+        return text

@@ -1,22 +1,25 @@
 """The recipe: one TOML document that describes a run. Its schema is the only place where its fields are defined.
 
 The command line's messages, the reference page, the JSON schema for editors and the app's form all derive from here.
-Every field has help; fields with a physical meaning have a unit. The longer sections are defined in files beside this.
+`recipe_section` says what a field's declaration holds. The longer sections are defined in files beside this.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from pydantic import BaseModel, field_validator, model_validator
 
 from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS
-from burnish_engine.contract.recipe.memory_plan import AUTO, parse_save_levels, parse_weight_places
+from burnish_engine.contract.recipe.memory_plan import MemorySection
 from burnish_engine.contract.recipe.place import HERE, RunPlace, parse_place
 from burnish_engine.contract.recipe.recipe_data import DataSection
+from burnish_engine.contract.recipe.recipe_evaluation import EvaluationSection, GuardSection
 from burnish_engine.contract.recipe.recipe_export import ExportSection, TargetSection
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
-from burnish_engine.contract.recipe.recipe_section import Section, setting
+from burnish_engine.contract.recipe.recipe_section import Section, SettingInfo, setting, setting_info, unless, when
 from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, MaskingSection, TrainSection
 
@@ -31,144 +34,18 @@ class ModelSection(Section):
         'The base model: "embedded" for the SmolLM2-135M-Instruct that comes with Burnish; a folder with config.json, '
         "safetensors weights and a tokenizer (relative paths are taken from the recipe's folder); or the name of a "
         'model fetched with `burnish models fetch`, such as "Qwen/Qwen3-0.6B".',
-        min_length=1,
-    )
+        page="model", min_length=1,
+    )  # fmt: skip
     quantize: Literal["none", "nf4", "fp8"] = setting(
         "none",
-        "nf4: keep the frozen base weights in 4 bits while training (QLoRA, Dettmers et al. 2023): about a quarter of "
-        "the memory for a few percent of the speed. fp8: in 8 bits (E4M3) with a scale for each output: half of the "
-        "memory, and a third of the error of nf4; fast engine, dense models. Neither with adapter.method = full.",
-    )
-
-
-class MemorySection(Section):
-    """The fast engine's use of the device's memory."""
-
-    layers: str = setting(
-        AUTO,
-        "What layers keep for the backward pass. auto: the fastest mix that fits. Otherwise levels from the first "
-        'layer on, such as "attention:12,narrow:8,products". From fastest to smallest: all; rotated; products (outputs '
-        "of matrix products); offloaded (the widest of them in host memory); narrow (without the widest); attention "
-        "(its output and the layer's input); host (these in host memory); input (the layer's input alone, there).",
-        min_length=1,
-    )
-    weights: str = setting(
-        AUTO,
-        "Where layers keep their frozen weights. auto: as the plan decides, on the card where there is room. Otherwise "
-        'places from the first layer on, such as "card:8,host", or "card+host:32" by turns. card: on the GPU; host: in '
-        "system memory, from where they are copied to the GPU while other layers compute; ranks: shared out over the "
-        "GPUs of the data_parallel strategy, which read them from each other meanwhile (one GPU alone: as card).",
-        min_length=1,
-    )
-    budget_gib: float = setting(
-        0.0,
-        "Most memory that this run may take on the device. 0: what is free, less a margin.",
-        unit="GiB",
-        ge=0.0,
-        le=16384.0,
-    )
-    mlp_rows: int = setting(
-        0,
-        "Tokens that pass the feed-forward at once, 32 or more. 0: as the plan decides.",
-        unit="tokens",
-        ge=0,
-        le=2**24,
-    )
-    head_rows: int = setting(
-        0,
-        "Learned tokens whose logits exist at once, 32 or more. 0: as the plan decides.",
-        unit="tokens",
-        ge=0,
-        le=2**24,
-    )
-
-    @property
-    def pins(self) -> list[str]:
-        """The pinned parts of the memory plan, each as its setting and the value that would unpin it."""
-        found = [f'memory.{name} = "{AUTO}"' for name in ("layers", "weights") if getattr(self, name) != AUTO]
-        return found + [f"memory.{name} = 0" for name in ("mlp_rows", "head_rows") if getattr(self, name)]
-
-    @field_validator("mlp_rows", "head_rows")
-    @classmethod
-    def _worth_a_product(cls, rows: int) -> int:
-        if 0 < rows < 32:
-            raise ValueError(f"must be 0 or at least 32, not {rows}: products of fewer rows take as long")
-        return rows
-
-    @field_validator("layers")
-    @classmethod
-    def _known_levels(cls, text: str) -> str:
-        if text != AUTO:
-            parse_save_levels(text)
-        return text
-
-    @field_validator("weights")
-    @classmethod
-    def _known_places(cls, text: str) -> str:
-        if text != AUTO:
-            parse_weight_places(text)
-        return text
-
-
-class EvaluationSection(Section):
-    """Evaluation of the run on held-out rows."""
-
-    every: int = setting(
-        0, "Evaluate after this many steps. 0: before the first step and after the last.", unit="steps", ge=0, le=10**9
-    )
-    max_rows: int = setting(200, "Most held-out rows to use. 0: all.", unit="rows", ge=0, le=10**9)
-    prompts: list[str] = setting(list, "Fixed prompts answered at each evaluation, to read how the model changes.")
-    general_text: bool = setting(
-        True,
-        "Measure what the model forgets: its loss on a general text of about 2,000 tokens that comes with Burnish, "
-        "before the first step and at the end (with `patience`, at each evaluation).",
-    )
-    sample_tokens: int = setting(120, "Longest reply to a fixed prompt.", unit="tokens", ge=1, le=8192)
-    patience: int = setting(
-        0,
-        "Early stopping: end after this many evaluations in a row without a better held-out loss. The adapter of the "
-        "best evaluation is kept. 0: train all steps and keep the last one. Needs `every`.",
-        unit="evaluations",
-        ge=0,
-        le=10_000,
-    )
-    min_improvement: float = setting(
-        0.0, "Early stopping: a loss is better only if it is lower by more than this.", unit="nats", ge=0.0, le=100.0
-    )
-
-    @model_validator(mode="after")
-    def _patience_has_evaluations(self) -> EvaluationSection:
-        if self.patience and not self.every:
-            raise ValueError(
-                f"patience ({self.patience}) counts evaluations, and every = 0 makes none on the way: set every, "
-                "such as every = 50"
-            )
-        return self
-
-
-class GuardSection(Section):
-    """The guard against runs that do not really train, and what it does about them."""
-
-    action: Literal["stop", "warn", "off"] = setting(
-        "stop",
-        "At a sign that the run does not train what it should (no gradient, labels shifted, an adapter without effect "
-        "and the like). stop: end with exit code 13. warn: say so and go on. off: do not look.",
-    )
-    probes: bool = setting(
-        True,
-        "Also measure on a few rows: before training, after warmup and at the end. Together about as long as three "
-        "steps of some hundred tokens, and reading all weights three times.",
-    )
-    troubles: int = setting(
-        3,
-        "This many skipped or spiking steps within `window` steps are trouble: the run goes back to its last good "
-        "checkpoint and on at half the learning rate, once; the next time it ends with exit code 13.",
-        unit="steps",
-        ge=1,
-        le=1000,
-    )
-    window: int = setting(20, "Steps in which `troubles` are counted.", unit="steps", ge=1, le=10_000)
-    rollback: bool = setting(True, "false: trouble ends the run at once.")
+        "nf4: frozen base weights in 4 bits while training (QLoRA, Dettmers et al. 2023): about a quarter of the "
+        "memory for a few percent of the speed. fp8: in 8 bits (E4M3): half of the memory, and a third of the error of "
+        "nf4; fast engine, dense models. Neither with adapter.method = full.",
+        label="Weights while training (LoRA or QLoRA)",
+        choices={"none": "as they are (LoRA)", "nf4": "in 4 bits (QLoRA)", "fp8": "in 8 bits (FP8)"},
+        note={"fp8": "Half of the memory of 16 bits, a third of NF4's error. Dense models only."},
+        page="first", order=5,
+    )  # fmt: skip
 
 
 MOST_GPUS = 64
@@ -181,49 +58,62 @@ class DevicesSection(Section):
     kind: Literal["auto", "cuda", "cpu"] = setting(
         "auto",
         "auto: the GPU where there is one. A GPU that is present but cannot be used is an error, not a silent CPU run.",
+        label="Train on",
     )
     gpus: list[int] = setting(
-        lambda: [0], "Indices of the GPUs to use, as `burnish doctor` lists them.", max_length=MOST_GPUS
-    )
+        lambda: [0], "Indices of the GPUs to use, as `burnish doctor` lists them.", label="GPUs", max_length=MOST_GPUS,
+    )  # fmt: skip
     strategy: Literal["single", "data_parallel", "sharded"] = setting(
         "single",
         "How several GPUs share the work. data_parallel: each holds the model and takes its part of a step's passes, "
-        "so train.accumulation should be a multiple of their number. sharded: so do they, and each holds a part of a "
-        "whole model's weights, gradients and moments. With kind = cpu, as many processes share it.",
+        "so train.accumulation should be a multiple of their number. sharded: each also holds only a part of a whole "
+        "model's weights, gradients and moments. With kind = cpu, processes.",
+        label="Several GPUs",
+        choices={
+            "single": "one trains alone",
+            "data_parallel": "share every step",
+            "sharded": "share every step and the weights",
+        },
     )
     exact: bool = setting(
         False,
         "data_parallel: add up gradients in the order of passes, so that any number of GPUs trains the same bits. "
         "Takes more memory and exchanges each pass.",
+        label="Same bits on any number",
     )
     exchange: Literal["auto", "whole", "sliced", "bf16"] = setting(
         "auto",
         "data_parallel: how gradients are added up. whole: after the backward pass. sliced: in slices, the upper "
-        "layers' while the lower ones still compute. bf16: rounded, half the bytes; the rest is added in the next "
-        "step. auto: as the links between the GPUs ask for, by what one exchange takes as the run starts.",
+        "layers' while the lower ones still compute. bf16: rounded, half the bytes. auto: by what one exchange takes "
+        "as the run starts.",
+        label="Exchange of gradients",
+        choices={
+            "auto": "as the links ask for",
+            "whole": "after the backward pass",
+            "sliced": "in slices, during it",
+            "bf16": "rounded to 16 bits",
+        },
+        used_if=when("strategy", "data_parallel"),
     )
     threads: int = setting(
-        0,
-        "CPU threads for torch. 0: one per physical core, or fewer where OMP_NUM_THREADS says so.",
-        unit="threads",
-        ge=0,
-        le=1024,
-    )
+        0, "CPU threads for torch. 0: one per physical core, or fewer where OMP_NUM_THREADS says so.",
+        label="CPU threads", unit="threads", zero="auto", ge=0, le=1024,
+    )  # fmt: skip
     where: str = setting(
         HERE,
         "Machine to train on. here: this one. ssh:HOST: a machine that your ssh reaches. slurm, or slurm:HOST: a "
         "cluster, from this machine or from its login node. sky, or sky:GPU: SkyPilot. hf, or hf:FLAVOR: Hugging Face "
         "Jobs. The run is followed here, and its result is brought back.",
-        max_length=300,
-    )
+        label="Where to run",
+        note={HERE: "On this machine. Or on another (ssh:HOST), a cluster (slurm) or a rented GPU (sky, hf)."},
+        page="first", order=9, max_length=300,
+    )  # fmt: skip
     timeout_hours: float = setting(
         0.0,
         "On another machine: longest time that the run may take there; it saves before. 0: twice the predicted time "
         "and half an hour, or a day where nothing is predicted.",
-        unit="hours",
-        ge=0.0,
-        le=10_000.0,
-    )
+        label="Longest time there", unit="hours", zero="auto", used_if=unless("where", HERE), ge=0.0, le=10_000.0,
+    )  # fmt: skip
 
     @property
     def place(self) -> RunPlace:
@@ -263,21 +153,32 @@ class DevicesSection(Section):
 class Recipe(Section):
     """A whole run: model, data, adapter, training, memory, masking, preference, evaluation, task, guard and more."""
 
-    version: Literal[1] = setting(RECIPE_VERSION, "Version of the recipe format.")
-    name: str = setting("", "What to call the run. Empty: named by model and time.", max_length=100)
-    model: ModelSection = setting(ModelSection, "Which model to start from.")
-    data: DataSection = setting(DataSection, "What to learn from.")
-    adapter: AdapterSection = setting(AdapterSection, "The low-rank adapter that is trained, or the whole model.")
-    train: TrainSection = setting(TrainSection, "How to train.")
-    preference: PreferenceSection = setting(PreferenceSection, "Whether to learn from pairs of replies, and how.")
-    memory: MemorySection = setting(MemorySection, "How the fast engine uses the device's memory.")
-    masking: MaskingSection = setting(MaskingSection, "Experimental: matrices that sit out steps.")
-    evaluation: EvaluationSection = setting(EvaluationSection, "How to watch the run on held-out rows.")
-    task: TaskSection = setting(TaskSection, "How to score replies to held-out rows.")
-    guard: GuardSection = setting(GuardSection, "Is it really training?")
-    export: ExportSection = setting(ExportSection, "What to make of the trained model.")
-    target: TargetSection = setting(TargetSection, "Where the result shall run.")
-    devices: DevicesSection = setting(DevicesSection, "What to train on.")
+    version: Literal[1] = setting(RECIPE_VERSION, "Version of the recipe format.", page="none")
+    name: str = setting(
+        "", "What to call the run. Empty: named by model and time.", label="Name of the run", zero="by model and time",
+        page="first", max_length=100,
+    )  # fmt: skip
+    model: ModelSection = setting(ModelSection, "Which model to start from.", label="Base model")
+    data: DataSection = setting(DataSection, "What to learn from.", label="Reading the data")
+    adapter: AdapterSection = setting(
+        AdapterSection, "The low-rank adapter that is trained, or the whole model.", label="Adapter (what is trained)"
+    )
+    train: TrainSection = setting(TrainSection, "How to train.", label="Training")
+    preference: PreferenceSection = setting(
+        PreferenceSection, "Whether to learn from pairs of replies, and how.", label="Learning from preferences"
+    )
+    memory: MemorySection = setting(MemorySection, "How the fast engine uses the device's memory.", label="Memory")
+    masking: MaskingSection = setting(
+        MaskingSection, "Experimental: matrices that sit out steps.", label="Experimental: masked updates"
+    )
+    evaluation: EvaluationSection = setting(
+        EvaluationSection, "How to watch the run on held-out rows.", label="Evaluation and early stopping"
+    )
+    task: TaskSection = setting(TaskSection, "How to score replies to held-out rows.", label="Score of the task")
+    guard: GuardSection = setting(GuardSection, "Is it really training?", label="Is it really training?")
+    export: ExportSection = setting(ExportSection, "What to make of the trained model.", label="Export")
+    target: TargetSection = setting(TargetSection, "Where the result shall run.", label="On the target")
+    devices: DevicesSection = setting(DevicesSection, "What to train on.", label="Devices")
 
     @model_validator(mode="after")
     def _weights_can_be_trained(self) -> Recipe:
@@ -378,3 +279,53 @@ def sections() -> dict[str, type[BaseModel]]:
         for name, field in Recipe.model_fields.items()
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
     }
+
+
+def setting_of(key: str) -> SettingInfo:
+    """Return what is declared of a setting, by its dotted key; nothing where no recipe has it."""
+    section, _, name = key.rpartition(".")
+    model = sections().get(section) if section else Recipe
+    field = model.model_fields.get(name) if model else None
+    return setting_info(field) if field else SettingInfo()
+
+
+def is_changed(key: str, values: Mapping[str, Any]) -> bool:
+    """Whether a setting of a section has another value than its default.
+
+    Args:
+        key: dotted key.
+        values: recipe as nested tables; not necessarily valid.
+    """
+    section, _, name = key.partition(".")
+    return bool(values[section][name] != sections()[section].model_fields[name].get_default(call_default_factory=True))
+
+
+def _unused_settings(values: Mapping[str, Any], *names: str) -> dict[str, list[str]]:
+    """Map each setting that leaves changed settings without effect to their keys."""
+    known = sections()
+    found: dict[str, list[str]] = {}
+    for section in names or known:
+        for name, field in known[section].model_fields.items():
+            key, missing = f"{section}.{name}", setting_info(field).missing(section, values)
+            if missing and not missing.replaces and is_changed(key, values):
+                found.setdefault(missing.key_in(section), []).append(key)
+    return found
+
+
+def _unused_note(cause: str, keys: Sequence[str], values: Mapping[str, Any]) -> str:
+    """Write that settings have no effect while another one is as it is."""
+    section, _, name = cause.partition(".")
+    named = f"{', '.join(keys[:-1])} and {keys[-1]} do" if len(keys) > 1 else f"{keys[0]} does"
+    return f"With {cause} = {json.dumps(values[section][name], ensure_ascii=False)}, {named} not apply."
+
+
+def setting_notes(recipe: Recipe, *names: str) -> list[str]:
+    """List, in sentences, the changed settings that have no effect, and values that do not go well together.
+
+    Args:
+        recipe: the recipe.
+        names: sections to look at; none: all.
+    """
+    values = recipe.model_dump()
+    unused = [_unused_note(cause, keys, values) for cause, keys in _unused_settings(values, *names).items()]
+    return unused + [note for name in names or sections() for note in getattr(recipe, name).notes]

@@ -12,6 +12,7 @@ from typing import Any
 
 import tomlkit
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 from tomlkit.exceptions import TOMLKitError
 
@@ -19,7 +20,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import read_limited
 from burnish_engine.contract.paths import expand_home, is_address, is_model_name
 from burnish_engine.contract.recipe.recipe import RECIPE_VERSION, Recipe, sections
-from burnish_engine.contract.recipe.recipe_section import field_limits, field_unit
+from burnish_engine.contract.recipe.recipe_section import field_limits, setting_info
 
 _LARGEST_RECIPE_BYTES = 1_000_000
 _MOST_PROBLEMS = 10  # told of one recipe
@@ -161,7 +162,7 @@ def dump_recipe(recipe: Recipe, *, comments: bool = False) -> str:
             table.comment(str(known[name].__doc__))
         for key, field in known[name].model_fields.items():
             if comments:
-                table.add(tomlkit.comment(_one_line(str(field.description), field_unit(field))))
+                table.add(tomlkit.comment(_comment(name, field)))
             table.add(key, getattr(value, key))
         document.add(tomlkit.nl())
         document.add(name, table)
@@ -229,8 +230,7 @@ def reference_page() -> str:
             default = field.get_default(call_default_factory=True)
             shown = "" if default is PydanticUndefined else json.dumps(default, ensure_ascii=False)
             allowed = _allowed(schema["properties"][key])
-            help_text = str(field.description).replace("|", "\\|")
-            lines.append(f"| `{key}` | `{shown}` | {allowed} | {field_unit(field)} | {help_text} |")
+            lines.append(f"| `{key}` | `{shown}` | {allowed} | {setting_info(field).unit} | {_meaning(name, field)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -240,8 +240,18 @@ def _allowed(schema: dict[str, Any]) -> str:
     return ", ".join(f"`{value}`" for value in choices) or field_limits(schema)
 
 
-def _one_line(help_text: str, unit: str) -> str:
-    return f"{help_text} [{unit}]" if unit else help_text
+def _comment(section: str, field: FieldInfo) -> str:
+    """Write a setting's help, unit and use in one line."""
+    info = setting_info(field)
+    return " ".join(filter(None, (field.description, f"[{info.unit}]" if info.unit else "", info.use_text(section))))
+
+
+def _meaning(section: str, field: FieldInfo) -> str:
+    """Write what a setting is called, its help, its use, and what to know of its values."""
+    info = setting_info(field)
+    notes = [f"`{value}`: {note}" for value, note in info.note.items() if isinstance(value, str)]
+    label = f"*{info.label}.*" if info.label else ""
+    return " ".join(filter(None, (label, field.description, info.use_text(section), *notes))).replace("|", "\\|")
 
 
 _PLAIN = {

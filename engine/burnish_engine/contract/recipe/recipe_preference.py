@@ -6,18 +6,10 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from burnish_engine.contract.recipe.recipe_section import Section, setting
+from burnish_engine.contract.recipe.recipe_section import Section, setting, unless, when
 
 Objective = Literal["sft", "dpo", "orpo", "simpo", "kto"]
 LossType = Literal["sigmoid", "hinge", "ipo", "robust", "kto", "apo_zero_unpaired"]
-PREFERENCE_USES: dict[Objective, tuple[str, ...]] = {
-    "sft": (),
-    "dpo": ("beta", "loss_type", "label_smoothing", "rpo_alpha"),
-    "orpo": ("beta",),
-    "simpo": ("beta", "label_smoothing", "rpo_alpha", "simpo_gamma"),
-    "kto": ("beta", "loss_type", "desirable_weight", "undesirable_weight"),
-}
-"""The settings of the section that each objective uses."""
 OBJECTIVES_OF: dict[str, tuple[Objective, ...]] = {
     "preference": ("dpo", "orpo", "simpo", "sft"),
     "kto": ("kto", "sft"),
@@ -33,7 +25,6 @@ _USUAL_SETTINGS: dict[Objective, dict[str, float]] = {"dpo": {"rpo_alpha": 1.0},
 beside DPO's, with weight 1: Pang et al. 2024, "Iterative Reasoning Preference Optimization"; without it both may
 become unlikely, and the embedded model then ends its replies early (`assets/guide/preference-tour.md`)."""
 
-_LEAST_SIMPO_BETA = 1.0  # Meng et al. 2024 search from 2.0 up; with the usual 0.1 of dpo pairs hardly count
 LARGEST_WEIGHT = 1000.0
 """Largest weight of good or bad replies."""
 
@@ -44,49 +35,64 @@ class PreferenceSection(Section):
     objective: Objective = setting(
         "sft",
         "sft: learn replies as they stand; of a pair, the chosen one. dpo: prefer the chosen reply more than the base "
-        "model does (Rafailov et al. 2023). orpo: learn the chosen reply and raise its odds over the rejected one's "
-        "(Hong et al. 2024). simpo: prefer it by its mean log-probability, with a margin (Meng et al. 2024). kto: "
-        "from replies labeled good or bad, each for itself (Ethayarajh et al. 2024). dpo and kto compare "
-        "with a reference, the model as training begins, and so need an adapter; orpo and simpo have no reference.",
+        "model does. orpo: learn it and raise its odds. simpo: prefer it by its mean log-probability. kto: from "
+        "replies labeled good or bad. dpo and kto compare with a reference, so need an adapter.",
+        label="Objective (what is learned)",
+        choices={
+            "sft": "learn replies (SFT)",
+            "dpo": "prefer replies (DPO)",
+            "orpo": "learn and prefer (ORPO)",
+            "simpo": "prefer per token (SimPO)",
+            "kto": "good and bad (KTO)",
+        },
     )
     beta: float = setting(
         0.1,
         "dpo and kto: how closely the model stays to the reference; smaller strays farther. orpo: weight of the odds "
         "ratio. simpo: scale of the reward, usually 2.0 to 10.",
-        gt=0.0,
-        le=1000.0,
-    )
+        label="Beta (of the objective)", used_if=unless("objective", "sft"), gt=0.0, le=1000.0,
+    )  # fmt: skip
     loss_type: LossType = setting(
         "sigmoid",
-        "dpo: loss of a pair. sigmoid: the original. hinge: nothing to learn beyond a margin (Zhao et al. 2023). ipo: "
-        "squared distance of the mean log-probability ratio to 1 / (2 beta) (Azar et al. 2023). robust: unbiased "
-        "where the share `label_smoothing` of the labels is wrong (Chowdhury et al. 2024). kto: sigmoid and kto "
-        "are the original; apo_zero_unpaired: the same without the KL estimate and its time (D'Oosterlinck et al. "
-        "2024).",
+        "Loss of a pair (dpo: sigmoid, hinge, ipo or robust) or of a reply (kto: sigmoid or kto, which are the "
+        "original, or apo_zero_unpaired). robust is unbiased where the share `label_smoothing` of the labels is wrong.",
+        label="Loss function",
+        choices={"ipo": "IPO", "kto": "KTO", "apo_zero_unpaired": "APO-zero"},
+        note={
+            "sigmoid": "The usual one.",
+            "hinge": "Learns nothing more from a pair that differs by a margin.",
+            "ipo": "Aims at a fixed difference between the two replies of a pair.",
+            "robust": "For pairs of which a known share is labeled the wrong way around.",
+            "apo_zero_unpaired": "Faster: does not estimate how far the model has gone from what it was.",
+        },
+        used_if=when("objective", "dpo", "kto"),
     )
     label_smoothing: float = setting(
-        0.0,
-        "dpo with sigmoid or robust, and simpo: expected share of pairs whose labels are swapped.",
-        unit="share",
-        ge=0.0,
+        0.0, "dpo with sigmoid or robust, and simpo: expected share of pairs whose labels are swapped.",
+        label="Label smoothing (swapped labels)", unit="share", used_if=when("objective", "dpo", "simpo"), ge=0.0,
         lt=0.5,
-    )
+    )  # fmt: skip
     rpo_alpha: float = setting(
         0.0,
-        "dpo and simpo: weight of the usual loss of the chosen reply, added to that of the pairs; it keeps the chosen "
-        "reply likely. 0: none.",
-        ge=0.0,
+        "Weight of the usual loss of the chosen reply, added to that of the pairs; it keeps the chosen reply likely. "
+        "0: none.",
+        label="SFT weight (learns the chosen reply)", zero="off", used_if=when("objective", "dpo", "simpo"), ge=0.0,
         le=100.0,
-    )
-    simpo_gamma: float = setting(0.5, "simpo: margin that the rewards should differ by.", ge=0.0, le=100.0)
+    )  # fmt: skip
+    simpo_gamma: float = setting(
+        0.5, "Margin that the rewards should differ by.", label="SimPO's margin", used_if=when("objective", "simpo"),
+        ge=0.0, le=100.0,
+    )  # fmt: skip
     desirable_weight: float = setting(
         1.0,
-        "kto: weight of the replies labeled good. With n good and m bad ones, desirable_weight n / (undesirable_weight "
-        "m) should lie between 1 and 4/3.",
-        gt=0.0,
-        le=LARGEST_WEIGHT,
-    )
-    undesirable_weight: float = setting(1.0, "kto: weight of the replies labeled bad.", gt=0.0, le=LARGEST_WEIGHT)
+        "Weight of the replies labeled good. With n good and m bad ones, desirable_weight n / (undesirable_weight m) "
+        "should lie between 1 and 4/3.",
+        label="Weight of good replies", used_if=when("objective", "kto"), gt=0.0, le=LARGEST_WEIGHT,
+    )  # fmt: skip
+    undesirable_weight: float = setting(
+        1.0, "Weight of the replies labeled bad.", label="Weight of bad replies", used_if=when("objective", "kto"),
+        gt=0.0, le=LARGEST_WEIGHT,
+    )  # fmt: skip
 
     @property
     def is_active(self) -> bool:
@@ -122,6 +128,16 @@ class PreferenceSection(Section):
     def sft_weight(self) -> float:
         """Weight of the chosen reply's mean cross entropy in the loss."""
         return 1.0 if self.objective == "orpo" else self.rpo_alpha if self.objective in ("dpo", "simpo") else 0.0
+
+    @property
+    def notes(self) -> list[str]:
+        """The sentence on a beta that is another objective's; Meng et al. 2024 search from 2.0 up."""
+        if self.objective != "simpo" or self.beta >= 1.0:
+            return []
+        return [
+            f"preference.beta = {self.beta:g} is small for simpo, which hardly tells the replies apart with it: "
+            "usual are 2 to 10."
+        ]
 
     @model_validator(mode="after")
     def _loss_is_of_the_objective(self) -> PreferenceSection:
@@ -159,24 +175,3 @@ def shape_to_read(objective: Objective, shape: str) -> str:
         shape: shape of the dataset.
     """
     return shape if objective == "sft" and shape in OBJECTIVES_OF else "auto"
-
-
-def preference_notes(section: PreferenceSection) -> list[str]:
-    """List the changed settings that the objective ignores, and a beta that is another objective's, as sentences."""
-    usual = PreferenceSection()
-    idle = [
-        f"preference.{name}"
-        for name in PreferenceSection.model_fields
-        if name not in ("objective", *PREFERENCE_USES[section.objective])
-        and getattr(section, name) != getattr(usual, name)
-    ]
-    notes = []
-    if idle:
-        named = f"{', '.join(idle[:-1])} and {idle[-1]} do" if len(idle) > 1 else f"{idle[0]} does"
-        notes.append(f'With preference.objective = "{section.objective}" {named} not apply.')
-    if section.objective == "simpo" and section.beta < _LEAST_SIMPO_BETA:
-        notes.append(
-            f"preference.beta = {section.beta:g} is small for simpo, which hardly tells the replies apart with it: "
-            "usual are 2 to 10."
-        )
-    return notes

@@ -6,23 +6,15 @@ from typing import Literal
 
 from pydantic import field_validator, model_validator
 
-from burnish_engine.contract.recipe.json_schema import parse_schema
-from burnish_engine.contract.recipe.patterns import check_pattern, group_count
-from burnish_engine.contract.recipe.recipe_section import Section, setting
+from burnish_engine.contract.recipe.checks.json_schema import parse_schema
+from burnish_engine.contract.recipe.checks.patterns import check_pattern, group_count
+from burnish_engine.contract.recipe.recipe_section import Section, setting, unless, when
 
 TaskMetric = Literal["none", "exact_match", "regex", "json", "choice", "number"]
 MOST_TASK_ROWS = 200
 """Most rows that are scored: each costs a reply. They are among the held-out rows that a run keeps in its folder."""
 
-TASK_USES: dict[TaskMetric, tuple[str, ...]] = {
-    "none": (),
-    "exact_match": ("ignore_case",),
-    "regex": ("pattern",),
-    "json": ("json_schema",),
-    "choice": ("choices",),
-    "number": ("tolerance", "relative_tolerance"),
-}
-"""Settings that each metric reads, besides `max_rows` and `max_tokens`."""
+_IS_SCORED = unless("metric", "none")
 
 
 class TaskSection(Section):
@@ -30,39 +22,57 @@ class TaskSection(Section):
 
     metric: TaskMetric = setting(
         "none",
-        "What makes a reply right, compared with the row's own reply. none: replies are not scored. exact_match: the "
-        "same text but for white space; of JSON, the same value. regex: `pattern` is found in it. json: it is valid "
-        "JSON, by `json_schema` where given. choice: the row's choice is the only one it names. number: its last "
-        "number is the row's, within the tolerance.",
-    )
+        "What makes a reply right, compared with the row's own reply. exact_match: the same text but for white space; "
+        "of JSON, the same value. regex: `pattern` is found in it. json: it is valid JSON, by `json_schema` where "
+        "given. choice: the only choice it names. number: its last number.",
+        label="Score of the task (metric)",
+        choices={
+            "none": "not scored",
+            "exact_match": "exact match",
+            "regex": "regular expression",
+            "json": "valid JSON",
+            "choice": "one of several choices",
+            "number": "number within a tolerance",
+        },
+        note={"none": "Right replies are not counted. Choose a metric to see what training does for the task."},
+        page="first", order=8,
+    )  # fmt: skip
     pattern: str = setting(
         "",
-        "regex: the regular expression (Python's syntax). With a group in parentheses, what the group finds in the "
-        "reply must equal what it finds in the row's own reply. A search that takes more than a second finds nothing.",
-        max_length=2000,
-    )
+        "Regular expression (Python's syntax). With a group in parentheses, what the group finds in the reply must "
+        "equal what it finds in the row's own reply. A search that takes more than a second finds nothing.",
+        label="Pattern (regular expression)", used_if=when("metric", "regex"), max_length=2000,
+    )  # fmt: skip
     json_schema: str = setting(
         "",
-        "json: a JSON Schema as text that replies must follow. Known are type, enum, const, properties, required, "
+        "JSON Schema as text that replies must follow. Known are type, enum, const, properties, required, "
         "additionalProperties, items, limits, pattern, anyOf, oneOf, allOf, not, $defs and $ref within the schema.",
-        max_length=100_000,
-    )
+        label="JSON Schema", used_if=when("metric", "json"), long=True, max_length=100_000,
+    )  # fmt: skip
     choices: list[str] = setting(
-        list,
-        "choice: the choices; upper and lower case count alike. Empty: the different replies of the scored rows.",
-        max_length=1000,
-    )
-    ignore_case: bool = setting(False, "exact_match: upper and lower case count alike.")
-    tolerance: float = setting(0.0, "number: largest difference that is still right.", ge=0.0, le=1e12)
+        list, "Choices; upper and lower case count alike. Empty: the different replies of the scored rows.",
+        label="Choices (labels)", used_if=when("metric", "choice"), long=True, max_length=1000,
+    )  # fmt: skip
+    ignore_case: bool = setting(
+        False, "Upper and lower case count alike.", label="Ignore upper and lower case",
+        used_if=when("metric", "exact_match"),
+    )  # fmt: skip
+    tolerance: float = setting(
+        0.0, "Largest difference that is still right.", label="Tolerance", used_if=when("metric", "number"), ge=0.0,
+        le=1e12,
+    )  # fmt: skip
     relative_tolerance: float = setting(
-        0.0, "number: the same as a share of the row's number. The larger of the two counts.", ge=0.0, le=1.0
-    )
+        0.0, "The tolerance as a share of the row's number. The larger of the two counts.",
+        label="Tolerance (share of the number)", used_if=when("metric", "number"), ge=0.0, le=1.0,
+    )  # fmt: skip
     max_rows: int = setting(
-        50, "Most held-out rows to score; the first ones are taken.", unit="rows", ge=1, le=MOST_TASK_ROWS
-    )
+        50, "Most held-out rows to score; the first ones are taken.", label="Scored rows (at most)", unit="rows",
+        used_if=_IS_SCORED, ge=1, le=MOST_TASK_ROWS,
+    )  # fmt: skip
     max_tokens: int = setting(
-        128, "Longest reply that is scored; one that does not end within it is not right.", unit="tokens", ge=1, le=8192
-    )
+        128, "Longest reply that is scored; one that does not end within it is not right.",
+        label="Longest scored reply", unit="tokens", used_if=_IS_SCORED, ge=1, le=8192,
+    )  # fmt: skip
 
     @property
     def is_active(self) -> bool:

@@ -7,7 +7,8 @@ import math
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.recipe.recipe import GuardSection, Recipe
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_evaluation import GuardSection
 from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.contract.run.duels import DuelPhase

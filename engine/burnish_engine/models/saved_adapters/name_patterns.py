@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.contract.recipe.patterns import NamePattern, SlowPatternError
+from burnish_engine.contract.recipe.checks.patterns import NamePattern, SlowPatternError
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR
 
 _MOST = 20_000  # patterns of a config; PEFT writes one for each module at most

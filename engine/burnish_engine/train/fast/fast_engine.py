@@ -18,8 +18,8 @@ from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
 from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan, SaveLevel, places_alone
+from burnish_engine.contract.recipe.recipe import setting_notes
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
-from burnish_engine.contract.recipe.recipe_train import optimizer_notes
 from burnish_engine.data.tokens.documents import lengths_of
 from burnish_engine.data.tokens.pack import MicroBatch, held_out_batches
 from burnish_engine.data.tokens.tokenize import Document
@@ -84,7 +84,7 @@ class FastEngine(Engine):
         assert shape is not None
         assert known is not None
         exact_products()
-        self.notes = optimizer_notes(recipe.train)
+        self.notes = setting_notes(recipe, "train")
         self._prefetcher: Prefetcher | None = None
         self._trainers: list[FastTrainer] = []
         self._recipe, self._stream, self._tokenizer, self._base = recipe, stream, spec.tokenizer, str(source.folder)

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from pydantic import BaseModel, ConfigDict
 
-from burnish_engine.contract.recipe.recipe import GuardSection
+from burnish_engine.contract.recipe.recipe_evaluation import GuardSection
 from burnish_engine.contract.run.spikes import KEPT, is_spike
 from burnish_engine.train.base.engine import StepResult
 from burnish_engine.train.guard import findings

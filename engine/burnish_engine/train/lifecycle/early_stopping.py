@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.files import cannot_write, replace_with_retry, sync_folder
-from burnish_engine.contract.recipe.recipe import EvaluationSection
+from burnish_engine.contract.recipe.recipe_evaluation import EvaluationSection
 from burnish_engine.train.base.engine import Engine
 from burnish_engine.train.lifecycle.checkpoint import save_adapter
 

@@ -10,8 +10,7 @@ from typing import Any, Protocol, Self
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.recipe_preference import preference_notes
+from burnish_engine.contract.recipe.recipe import Recipe, setting_notes
 from burnish_engine.contract.run.events import Phase
 from burnish_engine.data.prepare import PreparedDataset, prepare
 from burnish_engine.data.report.task_hint import prompt_counter, prompt_ids
@@ -100,7 +99,7 @@ class RunInputs:
         data = prepare(with_own_template(paths, recipe), tokenizer, order=order, progress=rows)
         for message in data.facts.warnings:
             recorder.warn("data", message)
-        for message in preference_notes(recipe.preference):
+        for message in setting_notes(recipe, "preference"):
             recorder.warn("recipe", message)
         if fresh:
             documents = [one.first_sequence().input_ids.tolist() for one in data.validation[:MOST_ROWS]]

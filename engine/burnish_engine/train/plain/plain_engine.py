@@ -17,8 +17,7 @@ import torch
 from typing_extensions import override
 
 from burnish_engine.contract.facts.coverage import Coverage
-from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.recipe_train import optimizer_notes, unused_settings_note
+from burnish_engine.contract.recipe.recipe import Recipe, setting_notes
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
@@ -28,7 +27,6 @@ from burnish_engine.models.generation.generate import generate_replies
 from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.models.transformers_path import plain
 from burnish_engine.models.transformers_path.model_shape import (
-    PlacedMatrix,
     inside_and_outside,
     measured_coverage,
     placed_matrices,
@@ -82,7 +80,7 @@ class PlainEngine(Engine):
         recipe, device, adapter = spec.recipe, spec.device, spec.adapter
         self._recipe, self._stream, self._tokenizer, self._device = recipe, spec.stream, spec.tokenizer, device
         exact_products()
-        self.notes = optimizer_notes(recipe.train)
+        self.notes = setting_notes(recipe, "train", "adapter")
         self._whole: WholeModel | None = None
         if recipe.adapter.method == "full":
             # What `save_adapter` wrote is the whole model; the one it was made from is not needed any more.
@@ -93,7 +91,8 @@ class PlainEngine(Engine):
             base = plain.load_base(spec.source, spec.precision, torch.device("cpu") if in_4_bits else device)
             base = quantize_base(base, device) if in_4_bits else base
         placed = placed_matrices(base)
-        self._note_idle_settings([*placed, *placed_tables(base)], recipe, fresh=adapter is None)
+        if adapter is None and not self._whole:
+            self.notes += check_targets(*inside_and_outside([*placed, *placed_tables(base)]), recipe.adapter)
         rows = [row.input_ids for row in choose_rows(spec.stream.documents)]
         self._layout, note = choose_layout(
             base, len(base.get_input_embeddings().weight), device, recipe.train.pack, spec.layout, rows,
@@ -373,13 +372,6 @@ class PlainEngine(Engine):
         if isinstance(self._optimizer, MaskedStep):
             return self._optimizer.tensors()
         return optimizer_tensors(self._optimizer, self.parameters, copy=copy)
-
-    def _note_idle_settings(self, placed: list[PlacedMatrix], recipe: Recipe, *, fresh: bool) -> None:
-        """Note the settings that have no effect in this run; refuse targets that miss parts of the model."""
-        if self._whole:
-            self.notes += [note] if (note := unused_settings_note(recipe.adapter)) else []
-        elif fresh:
-            self.notes += check_targets(*inside_and_outside(placed), recipe.adapter)
 
     def _drop_gradients(self) -> None:
         if self._whole:

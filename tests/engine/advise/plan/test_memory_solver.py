@@ -26,11 +26,12 @@ from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.facts.machine import GpuFacts, PcieFacts
 from burnish_engine.contract.recipe.memory_plan import (
     LEVEL_NAMES,
+    MemorySection,
     parse_save_levels,
     parse_weight_places,
     weight_places,
 )
-from burnish_engine.contract.recipe.recipe import MemorySection, Recipe
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 
 GIB = 2**30

@@ -8,7 +8,8 @@ from burnish_engine.bench.shapes import shape
 from burnish_engine.contract.errors import DoesNotFitError, ExitCode, NoSpaceError, UsageError
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec, LayerSpec, LengthStats
 from burnish_engine.contract.facts.machine import LinkFacts
-from burnish_engine.contract.recipe.recipe import DevicesSection, MemorySection, ModelSection, Recipe
+from burnish_engine.contract.recipe.memory_plan import MemorySection
+from burnish_engine.contract.recipe.recipe import DevicesSection, ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_export import ExportSection
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection

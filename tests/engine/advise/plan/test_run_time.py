@@ -6,7 +6,8 @@ from engine.advise.plan.test_plan import QWEN3_06B, dataset
 from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.advise.plan.run_time import RunPace, time_parts
 from burnish_engine.contract.facts.data_report import DatasetReport, TaskFit, TaskHint
-from burnish_engine.contract.recipe.recipe import EvaluationSection, GuardSection, Recipe
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_evaluation import EvaluationSection, GuardSection
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.contract.recipe.recipe_train import TrainSection

@@ -7,7 +7,8 @@ from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.machine import ExchangeFacts, LinkFacts
-from burnish_engine.contract.recipe.recipe import DevicesSection, MemorySection, ModelSection, Recipe
+from burnish_engine.contract.recipe.memory_plan import MemorySection
+from burnish_engine.contract.recipe.recipe import DevicesSection, ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from burnish_engine.contract.errors import ExitCode, UsageError
-from burnish_engine.contract.recipe.recipe import DevicesSection, Recipe, sections
+from burnish_engine.contract.recipe.recipe import DevicesSection, Recipe, sections, setting_notes
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_file import (
     dump_recipe,
@@ -17,9 +17,7 @@ from burnish_engine.contract.recipe.recipe_file import (
     recipe_schema,
     reference_page,
 )
-from burnish_engine.contract.recipe.recipe_preference import preference_notes
 from burnish_engine.contract.recipe.recipe_section import field_limits
-from burnish_engine.contract.recipe.recipe_train import unused_settings_note
 
 
 @pytest.mark.parametrize("comments", [False, True])
@@ -102,13 +100,15 @@ def test_columns_that_a_person_chose_are_kept_in_the_recipe(tmp_path):
 
 
 def test_settings_that_training_every_weight_has_no_use_for():
-    full = parse_recipe('[adapter]\nmethod = "full"\n').adapter
-    assert unused_settings_note(full) == ""
-    assert "adapter.rank does not apply" in unused_settings_note(full.model_copy(update={"rank": 8}))
-    assert "adapter.alpha, adapter.dropout and adapter.targets do not apply" in unused_settings_note(
-        full.model_copy(update={"alpha": 1.0, "dropout": 0.1, "targets": ["q_proj"]})
-    )
-    assert unused_settings_note(parse_recipe("[adapter]\nrank = 8\n").adapter) == ""
+    def notes(adapter):
+        return " ".join(setting_notes(parse_recipe(f"[adapter]\n{adapter}\n"), "adapter"))
+
+    assert notes('method = "full"') == ""
+    assert "adapter.rank does not apply" in notes('method = "full"\nrank = 8')
+    several = notes('method = "full"\nalpha = 1.0\ndropout = 0.1\ntargets = ["q_proj"]')
+    assert "adapter.alpha, adapter.dropout and adapter.targets do not apply" in several
+    assert notes("rank = 8") == ""
+    assert notes('rank = 8\nstart = "runs/first"') == ""  # it comes from there, and is not ignored
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_settings_that_training_every_weight_has_no_use_for():
     ],
 )
 def test_settings_of_another_objective_are_noted(section, names):
-    notes = preference_notes(parse_recipe(f"[preference]\n{section}\n").preference)
+    notes = setting_notes(parse_recipe(f"[preference]\n{section}\n"), "preference")
     assert len(notes) == len(names)
     assert all(name in note for name, note in zip(names, notes, strict=True))
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.contract.recipe import patterns
+from burnish_engine.contract.recipe.checks import patterns
 from burnish_engine.export.weights.adapter import read_adapter
 from burnish_engine.models.decoder.lora_adapter import read_plan
 from burnish_engine.models.families import family

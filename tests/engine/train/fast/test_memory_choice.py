@@ -6,8 +6,8 @@ import pytest
 from burnish_engine.advise.facts.shape import embedding_parameters
 from burnish_engine.advise.predict.fast_shape import hosted_layer
 from burnish_engine.bench.shapes import shape
-from burnish_engine.contract.recipe.memory_plan import MemoryPlan, weight_places
-from burnish_engine.contract.recipe.recipe import MemorySection, Recipe
+from burnish_engine.contract.recipe.memory_plan import MemoryPlan, MemorySection, weight_places
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.train.base.stream import BatchStream

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from burnish_engine.contract.errors import ExitCode, UsageError
-from burnish_engine.contract.recipe.recipe import EvaluationSection
+from burnish_engine.contract.recipe.recipe_evaluation import EvaluationSection
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.contract.run.events import BestKept, EvaluationDone, GuardReported, StepDone
 from burnish_engine.runs.card import read_card

@@ -8,7 +8,7 @@ import torch
 
 from burnish_engine.cli.training.card import card_lines
 from burnish_engine.cli.training.progress import _line
-from burnish_engine.contract.recipe.recipe import GuardSection
+from burnish_engine.contract.recipe.recipe_evaluation import GuardSection
 from burnish_engine.contract.run.card import CardGuard, CardRollback
 from burnish_engine.contract.run.events import BestKept, GuardReported, RolledBack
 from burnish_engine.train.base.engine import StepResult

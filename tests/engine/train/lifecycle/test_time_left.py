@@ -3,7 +3,8 @@
 import pytest
 
 from burnish_engine.contract.facts.advice import RunPlan, TimePart
-from burnish_engine.contract.recipe.recipe import EvaluationSection, Recipe
+from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_evaluation import EvaluationSection
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.contract.run.events import (
     CheckpointSaved,

@@ -1,6 +1,7 @@
 """Steps that ranks share, as threads over gloo: the same as accumulation on one process, also in the odd cases."""
 
 from dataclasses import asdict, replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.machine import GpuFacts
-from burnish_engine.contract.recipe.recipe_train import OPTIMIZER_USES
+from burnish_engine.contract.recipe.recipe_train import Optimizer
 from burnish_engine.train.base.exchange import ERRORS
 from burnish_engine.train.base.stream import References
 from burnish_engine.train.exchange.rank_exchange import RankExchange
@@ -175,7 +176,7 @@ def test_preferences_are_shared_as_well(tmp_path, shared, objective, exact):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("optimizer", [*OPTIMIZER_USES, "masked", "dora"])
+@pytest.mark.parametrize("optimizer", [*get_args(Optimizer), "masked", "dora"])
 def test_every_optimizer_keeps_ranks_alike(tmp_path, shared, optimizer):
     """Ranks stay alike around an evaluation, for which some switch to other weights and at a new beginning."""
     changes = {"masked": ("masking", {"kind": "magma"}), "dora": ("adapter", {"method": "dora", "dropout": 0.0})}

@@ -29,7 +29,6 @@ from burnish_app.widgets.basic.text import ShorteningBox, body, caption, set_ton
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.recipe.fields.number_box import NumberBox
 from burnish_app.widgets.recipe.fields.place_box import PlaceBox
-from burnish_app.wording.recipe_text import PLACEHOLDERS
 
 _WORDS_PX = 180  # room from which the label stands beside the editor, not above it
 _EDITOR_PX = 208
@@ -230,7 +229,7 @@ class FieldRow(QWidget):
             places.edited.connect(self._on_edited)
             return places
         edit = QLineEdit()
-        edit.setPlaceholderText(tr("Separated by commas") if kind == "list" else PLACEHOLDERS.get(self.field.key, ""))
+        edit.setPlaceholderText(tr("Separated by commas") if kind == "list" else self.field.placeholder)
         edit.textEdited.connect(self._on_edited)
         return edit
 

@@ -10,7 +10,6 @@ from PySide6.QtWidgets import QAbstractSpinBox, QLineEdit, QWidget
 
 from burnish_app.look.tokens import UNIT
 from burnish_app.recipe.recipe_fields import RecipeField
-from burnish_app.recipe.steps import stepped
 from burnish_app.widgets.basic.text import caption
 
 
@@ -59,7 +58,7 @@ class NumberBox(QAbstractSpinBox):
         """Step up, or down for a negative number; a page is one step too, as steps are large."""
         value = self.value()
         if isinstance(value, int | float):
-            following = stepped(self._field, value, up=steps > 0)
+            following = self._field.stepped(value, up=steps > 0)
             if following != value:
                 self.setText(self._field.as_text(following))
                 self.edited.emit()
@@ -73,7 +72,7 @@ class NumberBox(QAbstractSpinBox):
                 (True, QAbstractSpinBox.StepEnabledFlag.StepUpEnabled),
                 (False, QAbstractSpinBox.StepEnabledFlag.StepDownEnabled),
             ):
-                if stepped(self._field, value, up=up) != value:
+                if self._field.stepped(value, up=up) != value:
                     found |= flag
         return found
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from burnish_engine.contract.recipe.json_schema import parse_json, parse_schema, same_json, schema_problem
-from burnish_engine.contract.recipe.patterns import SlowPatternError
+from burnish_engine.contract.recipe.checks.json_schema import parse_json, parse_schema, same_json, schema_problem
+from burnish_engine.contract.recipe.checks.patterns import SlowPatternError
 
 
 def fits(value, schema):

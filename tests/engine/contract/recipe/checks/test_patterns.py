@@ -2,8 +2,8 @@
 
 import pytest
 
-from burnish_engine.contract.recipe import patterns
-from burnish_engine.contract.recipe.patterns import NamePattern, SlowPatternError, check_pattern, find
+from burnish_engine.contract.recipe.checks import patterns
+from burnish_engine.contract.recipe.checks.patterns import NamePattern, SlowPatternError, check_pattern, find
 
 SLOW = r"(?:.*?.*?)+?[!?]"
 REFUSED = r"no regular expression|repeats so much"

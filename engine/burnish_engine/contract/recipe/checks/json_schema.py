@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from burnish_engine.contract.recipe.patterns import SlowPatternError, check_pattern, find
+from burnish_engine.contract.recipe.checks.patterns import SlowPatternError, check_pattern, find
 
 _ANNOTATIONS = {
     "$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "default", "examples", "format",

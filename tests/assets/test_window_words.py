@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from burnish_app.page_list import PAGES
+from burnish_app.recipe.recipe_fields import all_fields
 
 ROOT = Path(__file__).resolve().parents[2]
 README, GUIDE = ROOT / "README.md", ROOT / "assets" / "guide"
@@ -29,7 +30,9 @@ def window_texts(source):
 @cache
 def all_texts():
     modules = sorted((ROOT / "app" / "burnish_app").rglob("*.py"))
-    return {text for path in modules for text in window_texts(path.read_text(encoding="utf-8"))}
+    written = {text for path in modules for text in window_texts(path.read_text(encoding="utf-8"))}
+    declared = {text for field in all_fields() for text in (field.label, field.info.zero, *field.info.choices.values())}
+    return written | declared
 
 
 def is_shown(phrase, texts):

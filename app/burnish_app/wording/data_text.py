@@ -326,7 +326,7 @@ def template_name(name: str) -> str:
 def kept_rows_text(facts: DatasetFacts) -> str:
     """Return a sentence with the numbers of training and held-out rows; they add up to the rows that are used."""
     report = facts.report
-    if report is None or not report.training_rows:  # an older engine made the report
+    if report is None:
         return tr("{train_rows:,} rows to learn from, {validation_rows:,} held out.").format(
             train_rows=facts.train_rows, validation_rows=facts.validation_rows
         )

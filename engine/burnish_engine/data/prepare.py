@@ -27,7 +27,6 @@ from burnish_engine.data.templates.template import ChatTemplate, chat_template
 from burnish_engine.data.templates.template_checks import missing_tokens, template_facts
 from burnish_engine.data.tokens.documents import DocumentSelection, ShardedDocuments
 from burnish_engine.data.tokens.mix import mix_by_weight, split_row_ends, split_validation
-from burnish_engine.data.tokens.pack import DATA_ORDER
 from burnish_engine.data.tokens.tokenize import Document, TokenizerParts
 
 MOST_CHATS = 1000
@@ -69,16 +68,13 @@ class PreparedDataset:
     end_token_ids: tuple[int, ...]
 
 
-def prepare(
-    recipe: Recipe, tokenizer: Any, *, progress: Progress | None = None, order: int = DATA_ORDER
-) -> PreparedDataset:
+def prepare(recipe: Recipe, tokenizer: Any, *, progress: Progress | None = None) -> PreparedDataset:
     """Read, render, tokenize and split a recipe's data.
 
     Args:
         recipe: recipe whose paths are absolute, or relative to the working folder.
         tokenizer: fast transformers tokenizer.
         progress: callback for progress; an exception that it raises ends the work.
-        order: version of the data order; a resumed run passes the version that it began with.
 
     Raises:
         UsageError: The recipe names no data files.
@@ -86,7 +82,7 @@ def prepare(
         NoSpaceError: The disk has no room for the tokenized rows of a large dataset.
         SetupError: A tokenizing process died, or a hub dataset is not on this machine.
     """
-    return _prepare(recipe, tokenizer, progress, inspect_only=False, order=order)
+    return _prepare(recipe, tokenizer, progress, inspect_only=False)
 
 
 def inspect_dataset(
@@ -119,12 +115,11 @@ def _prepare(
     inspect_only: bool,
     whole: bool = True,
     go_on: bool = False,
-    order: int = DATA_ORDER,
 ) -> PreparedDataset:
     data = recipe.data
     if not data.files:
         raise UsageError("The recipe names no training files.", "Set data.files.")
-    spec, template = pipeline_spec(recipe, tokenizer, order)
+    spec, template = pipeline_spec(recipe, tokenizer)
     parts, pairs = spec.tokenizer, spec.pairs
     checked = template_facts(
         template, parts.eos_token, parts.added, chosen=data.template
@@ -141,7 +136,7 @@ def _prepare(
         [*found.shards, *held.shards], [source.part.name for source in sources], data.max_length * (2 if pairs else 1)
     )
     held_from = sum(map(len, found.shards))
-    selection = Selection(documents, data, log.dropped, order)
+    selection = Selection(documents, data, log.dropped)
     selection.leave_out_unusable()
     if not selection.used[:held_from].any():
         raise _nothing_usable(data, documents, log)
@@ -156,7 +151,7 @@ def _prepare(
         train, held_out = usable[usable < held_from], usable[usable >= held_from]
     else:
         groups = selection.groups(usable)
-        ends = split_row_ends(groups, data.validation_share) if groups is not None and order > 1 else None
+        ends = split_row_ends(groups, data.validation_share) if groups is not None else None
         chosen = ends or split_validation(len(usable), data.validation_share, recipe.train.seed, groups)
         train, held_out = usable[chosen[0]], usable[chosen[1]]
     train = selection.without_leaks(train, held_out)
@@ -206,13 +201,12 @@ def _prepare(
     )
 
 
-def pipeline_spec(recipe: Recipe, tokenizer: Any, order: int = DATA_ORDER) -> tuple[PipelineSpec, ChatTemplate]:
+def pipeline_spec(recipe: Recipe, tokenizer: Any) -> tuple[PipelineSpec, ChatTemplate]:
     """Return the settings that decide what becomes of a row, and the chat template among them.
 
     Args:
         recipe: recipe of which the data and preference sections are used.
         tokenizer: fast transformers tokenizer.
-        order: version of the data order.
 
     Raises:
         DataError: The chat template cannot be used.
@@ -221,7 +215,7 @@ def pipeline_spec(recipe: Recipe, tokenizer: Any, order: int = DATA_ORDER) -> tu
     written = TemplateSource(template.source, template.special_tokens, template.today, template.file)
     preference = recipe.preference
     parts = TokenizerParts.of(tokenizer)
-    spec = PipelineSpec(parts, written, recipe.data, order, preference.learns_pairs, preference.learns_labels)
+    spec = PipelineSpec(parts, written, recipe.data, preference.learns_pairs, preference.learns_labels)
     return spec, template
 
 

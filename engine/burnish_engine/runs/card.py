@@ -18,7 +18,7 @@ def write_card(paths: RunPaths, card: RunCard) -> None:
 
 
 def read_card(paths: RunPaths) -> RunCard | None:
-    """Read the run's card; None where the run has not begun to train, or is older than cards.
+    """Read the run's card; None where the run has not begun to train.
 
     Raises:
         UsageError: The card is damaged, cannot be read, or is of another version.

@@ -102,7 +102,6 @@ class EngineLoader:
             "threads": setup.threads,
             "precision": setup.precision,
             "products": setup.products.products,
-            "data_order": setup.data_order,
             "dataset_hash": setup.inputs.data.dataset_hash,
         }
 

@@ -85,7 +85,7 @@ def _key(setup: RunSetup, engine: RecoveringEngine) -> str:
     parts = [_LAYOUT, inputs.data.dataset_hash, len(inputs.held_out), mismatch, setup.precision, engine.name]
     parts += [file.sha256 for file in hashed_files(inputs.start)] if inputs.start else []
     products = setup.products.products
-    parts += [products, "logits in int8"] if products != "16" else []  # caches of 16-bit runs are older
+    parts += [products, "logits in int8"] if products != "16" else []
     return hashlib.sha256(json.dumps([*parts, sorted(frozen.items())]).encode()).hexdigest()[:40]
 
 

@@ -1,6 +1,5 @@
 """Runs that were stopped go on as if they had not been, or say why they cannot."""
 
-import hashlib
 import json
 
 import pytest
@@ -89,26 +88,6 @@ def test_an_automatic_run_stays_with_what_was_chosen_when_it_began(make_run):
     ]
     (why,) = [event.message for event in of_kind(paths, Warned) if event.code == "engine"]
     assert why.startswith("Triton is not installed")
-
-
-@pytest.mark.full
-def test_a_run_of_an_older_data_order_goes_on_in_it(make_run, monkeypatch):
-    settings = {"max_steps": 8, "rows": 16, "epochs": 9.0, "checkpoint_every": 0}
-    whole, resumed, newer = make_run(**settings), make_run(**settings), make_run(**settings)
-    run_training(newer)
-    with monkeypatch.context() as older:
-        older.setattr(run_setup, "DATA_ORDER", 1)
-        run_training(whole)
-        run_training(resumed, listener=commanding(resumed, 3, "stop"))
-    [state] = resumed.checkpoints.glob("*/state.json")
-    written = json.loads(state.read_text())
-    del written["data_order"]  # as it was before there were two
-    state.write_text(json.dumps(written))
-    marker = state.with_name("COMPLETE")
-    hashes = json.loads(marker.read_text())
-    marker.write_text(json.dumps({**hashes, "state.json": hashlib.sha256(state.read_bytes()).hexdigest()}))
-    run_training(resumed)
-    assert losses(resumed) == losses(whole) != losses(newer)
 
 
 def test_changed_data_or_recipe_is_not_resumed(make_run, tmp_path):

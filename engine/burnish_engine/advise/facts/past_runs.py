@@ -44,22 +44,11 @@ class PastRun(BaseModel):
     memory: dict[str, _Bytes] = Field(max_length=50, description="Predicted components of the peak, bytes.")
     tokens_per_s: _Rate = Field(description="Predicted speed.")
     process_bytes: _Bytes = Field(default=0, description="Peak of the process on the device; 0: not known.")
-    true_peak: bool = Field(
-        default=False,
-        description="On a processor: process_bytes is the peak that the system keeps. Older versions read what was "
-        "held between steps, which is far less.",
-    )
     allocated_bytes: _Bytes = Field(default=0, description="Peak of torch's tensors; 0: not known.")
     reserved_bytes: _Bytes = Field(default=0, description="Peak of what torch's allocator held; 0: not known.")
     measured_tokens_per_s: _Rate | None = Field(default=None, description="None where there were too few steps.")
     steps: int = Field(default=0, ge=0)
     outcome: Literal["finished", "stopped", "suspended"] = "finished"
-
-    @property
-    def comparable(self) -> PastRun:
-        """Return the run, without process_bytes where an older version measured too little."""
-        known = self.true_peak or self.reserved_bytes
-        return self if known else self.model_copy(update={"process_bytes": 0})
 
 
 class _File(BaseModel):
@@ -121,7 +110,7 @@ def _read(path: Path, _changed_ns: int, size: int) -> tuple[tuple[PastRun, ...],
         if isinstance(version, int) and version > VERSION:
             _log.warning("%s is of a newer version (%d) and is not used.", path, version)
             return (), False
-        return tuple(run.comparable for run in _File.model_validate(document).runs), True
+        return tuple(_File.model_validate(document).runs), True
     except (OSError, ValueError, RecursionError) as error:  # pydantic's and JSON's errors are ValueErrors
         reason = f"{error.error_count()} values are wrong" if isinstance(error, ValidationError) else error
         _log.warning("What past runs took is not used: %s is damaged (%s).", path, reason)

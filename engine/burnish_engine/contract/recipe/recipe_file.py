@@ -169,42 +169,9 @@ def dump_recipe(recipe: Recipe, *, comments: bool = False) -> str:
     return tomlkit.dumps(document)
 
 
-_LATER = {
-    "adapter": ("start", "expert_rank"),
-    "data": (
-        "weights", "columns", "encoding", "template", "broken_rows", "duplicates", "leaks", "degenerate", "secrets",
-        "addresses", "damaged", "control_tokens", "tools", "unwritten", "placeholders", "workers",
-    ),
-    "memory": ("weights",),
-    "preference": (
-        "objective", "beta", "loss_type", "label_smoothing", "rpo_alpha", "simpo_gamma", "desirable_weight",
-        "undesirable_weight",
-    ),
-    "train": ("momentum", "lora_plus_ratio", "checkpoint_minutes", "products"),
-    "task": (
-        "metric", "pattern", "json_schema", "choices", "ignore_case", "tolerance", "relative_tolerance", "max_rows",
-        "max_tokens",
-    ),
-    "evaluation": ("general_text", "patience", "min_improvement"),
-    "guard": ("action", "probes", "troubles", "window", "rollback"),
-    "masking": ("blocks",),
-    "export": ("importance", "importance_tokens", "merge_onto", "size_limit_mb"),
-    "devices": ("exact", "exchange", "where", "timeout_hours"),
-}  # fmt: skip
-"""Keys that newer versions added. At their defaults the hash leaves them out, so that older runs can go on."""
-
-
 def recipe_hash(recipe: Recipe) -> str:
     """Hash the recipe's values by SHA-256, independent of layout and comments."""
-    values = recipe.model_dump(mode="json")
-    usual = Recipe().model_dump(mode="json")
-    for section, keys in _LATER.items():
-        for key in keys:
-            if values[section][key] == usual[section][key]:
-                del values[section][key]
-        if not values[section]:
-            del values[section]
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(recipe.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
 
 
 def recipe_schema() -> dict[str, Any]:

@@ -152,7 +152,7 @@ class RunCard(_CardRecord):
 
     v: Literal[1] = 1
     t: float = Field(description="Wall-clock time when it was begun, seconds since the epoch.")
-    begun_step: int = Field(default=0, description="More than 0 where the run is older than its card.")
+    begun_step: int = Field(default=0, description="More than 0 where an earlier card was lost.")
     recipe_sha256: str = Field(description="SHA-256 of the file recipe.toml.")
     seed: int = Field(description="Seed of everything random.")
     steps: int = Field(description="Optimizer steps of the whole run.")
@@ -165,9 +165,7 @@ class RunCard(_CardRecord):
     coverage: Coverage | None = Field(
         default=None, description="What is trained of each kind of layer, counted on the loaded model; None: not known."
     )
-    exports: list[ExportChoice] = Field(
-        default=[], description="Which exports of the result work, and why not. Empty: older than this is known."
-    )
+    exports: list[ExportChoice] = Field(default=[], description="Which exports of the result work, and why not.")
     resumes: list[Resume] = []
     guard: CardGuard | None = Field(default=None, description="None: not looked at yet, or guard.action is off.")
     rollback: CardRollback | None = None

@@ -22,9 +22,8 @@ from burnish_engine.data.rows.shapes import PAIR_TOO_LONG, ColumnLayout
 from burnish_engine.data.templates.row_renderer import RowRenderer
 from burnish_engine.data.templates.spans import RenderedRow
 from burnish_engine.data.templates.template import ChatTemplate
-from burnish_engine.data.tokens.pack import DATA_ORDER
 from burnish_engine.data.tokens.shard import Ints, Shard
-from burnish_engine.data.tokens.split_rows import split_anywhere, split_chat, split_text
+from burnish_engine.data.tokens.split_rows import split_chat, split_text
 from burnish_engine.data.tokens.tokenize import Encoded, Encoder, Flags, Ids, TokenizerParts
 
 SPLITTING = ("auto", "split")
@@ -59,7 +58,6 @@ class PipelineSpec:
         tokenizer: parts of the tokenizer.
         template: source of the chat template.
         data: the recipe's data section.
-        order: version of the data order; in order 1, long texts are split anywhere.
         pairs: whether both replies of preference pairs are learned from, the last turn alone of each.
         labels: whether replies labeled good or bad are learned from, the last turn alone of each.
     """
@@ -67,7 +65,6 @@ class PipelineSpec:
     tokenizer: TokenizerParts
     template: TemplateSource
     data: DataSection
-    order: int = DATA_ORDER
     pairs: bool = False
     labels: bool = False
 
@@ -79,7 +76,7 @@ class PipelineSpec:
         """
         data = self.data
         splits = data.overlong == "split" or (texts and data.overlong == "auto")
-        split = (data.max_length, self.order) if splits else ()
+        split = (data.max_length,) if splits else ()
         settings = (data.shape, tuple(data.columns), data.encoding, data.learn, data.system_prompt, split)
         actions = (
             data.broken_rows, data.degenerate, data.secrets, data.addresses, data.damaged, data.control_tokens,
@@ -133,7 +130,7 @@ class RowPipeline:
 
     def __init__(self, spec: PipelineSpec) -> None:
         parts, template = spec.tokenizer, spec.template
-        self._data, self._order, self._pairs = spec.data, spec.order, spec.pairs
+        self._data, self._pairs = spec.data, spec.pairs
         self._labels = spec.labels
         self._encoder = Encoder(parts)
         self._renderer = RowRenderer(
@@ -287,10 +284,7 @@ class RowPipeline:
             )
         if not item.conversation.desirable:
             digest = _with_ids(digest, np.zeros(1, dtype=np.int64))
-        if self._data.overlong == "split" and self._order == 1:
-            for ids, supervised in split_anywhere(row.ids, row.supervised, longest if text is not None else 0):
-                yield _DocumentPiece(ids, supervised, _with_ids(digest, ids), whole)
-        elif text is not None and self._data.overlong in SPLITTING:
+        if text is not None and self._data.overlong in SPLITTING:
             for piece, (begin, end) in split_text(text, row, longest, self._encoder.bos(item.rendered)):
                 yield _DocumentPiece(piece.ids, piece.supervised, _with_ids(digest, piece.ids), text[begin:end])
         else:

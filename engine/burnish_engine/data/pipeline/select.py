@@ -13,7 +13,6 @@ from burnish_engine.data.pipeline.row_pipeline import SPLITTING
 from burnish_engine.data.rows.near_duplicates import earliest_near_duplicates
 from burnish_engine.data.tokens.documents import ShardedDocuments
 from burnish_engine.data.tokens.mix import repeats_earlier
-from burnish_engine.data.tokens.pack import DATA_ORDER
 
 NOTHING_LEFT = "nothing to learn after truncation"
 """Beginning of the reason for rows whose supervised tokens all lie behind the cut."""
@@ -50,14 +49,9 @@ class Selection:
         documents: all documents.
         data: the recipe's data section.
         dropped: tally that left-out rows are added to.
-        order: version of the data order; in order 1, a held-out row that nearly equals both a training row and an
-            earlier held-out row does not count as a near-duplicate.
     """
 
-    def __init__(
-        self, documents: ShardedDocuments, data: DataSection, dropped: RowTally, order: int = DATA_ORDER
-    ) -> None:
-        self._order = order
+    def __init__(self, documents: ShardedDocuments, data: DataSection, dropped: RowTally) -> None:
         self._documents, self._data, self._dropped = documents, data, dropped
         self._splits = data.overlong in SPLITTING
         self.duplicates = DuplicateRows()
@@ -96,7 +90,7 @@ class Selection:
             )
             near = considered & (first != np.arange(len(first))) & (parts[first] == parts)
             held_out = considered & (parts == 1)
-            if self._order > 1 and held_out.any():  # a held-out row's earliest near-duplicate may be a training row
+            if held_out.any():  # a held-out row's earliest near-duplicate may be a training row
                 own, whole = earliest_near_duplicates(
                     self._documents.bands, self._documents.ids, held_out, thorough=dropping
                 )

@@ -1,4 +1,8 @@
-"""Packs documents into micro-batches of a fixed token budget; the order depends on seed and epoch alone."""
+"""Packs documents into micro-batches of a fixed token budget; the order depends on seed and epoch alone.
+
+A resumed run must find the same micro-batches. A change that gives the same recipe and data others has to raise
+`CHECKPOINT_VERSION` (train/lifecycle/checkpoint.py).
+"""
 
 from __future__ import annotations
 
@@ -16,11 +20,6 @@ from burnish_engine.data.tokens.tokenize import Document
 IGNORED = -100
 """Label of positions that the loss ignores; torch's default."""
 
-DATA_ORDER = 2
-"""Version of how rows become micro-batches. A run keeps the version that it began with, in its checkpoints. Version 1
-shuffles the documents and packs 2,048 at a time; it splits long plain texts anywhere, not at lines. Raise this when a
-change would give the same recipe and data other micro-batches."""
-
 WINDOW_MICRO_BATCHES = 128
 """Least micro-batches that are packed together. Each window may leave its last one half empty, which costs at most
 1/128 of the fill. Smaller windows would cost more; larger ones would pair the same documents in more epochs."""
@@ -28,7 +27,7 @@ ATTENTION_TOKENS = 8192
 """Length of a document at which attention takes about as long as the rest of the model. Arithmetic gives 4,300 to
 17,000 tokens for models of 0.6B to 4B."""
 WINDOW_DOCUMENTS = 2048
-"""Least documents that are packed together; order 1 packs exactly this many."""
+"""Least documents that are packed together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +123,6 @@ def epoch_batches(
     seed: int,
     epoch: int,
     *,
-    order: int = DATA_ORDER,
     step: int = 1,
     lead: int = 0,
 ) -> EpochPlan:
@@ -136,7 +134,6 @@ def epoch_batches(
         pack: whether to put several documents into a micro-batch; otherwise each holds one.
         seed: the run's seed, 0 to 2**32 - 1.
         epoch: number of the epoch, from 0.
-        order: version of the data order, 1 or `DATA_ORDER`.
         step: micro-batches of a step; with more than one, those of like cost come into the same step.
         lead: micro-batches that complete a step of the epoch before.
 
@@ -154,8 +151,7 @@ def epoch_batches(
     if not pack:
         groups = [(row,) for row in shuffled]
     else:
-        windows = _even_windows(random, shuffled, lengths, budget) if order > 1 else _plain_windows(shuffled)
-        for window in windows:
+        for window in _even_windows(random, shuffled, lengths, budget):
             groups.extend(best_fit_decreasing(window, lengths, budget))
     shuffled_groups = [groups[index] for index in random.permutation(len(groups))]
     if step > 1:
@@ -193,18 +189,13 @@ def _alike_steps(random: np.random.RandomState, costs: Sequence[float], step: in
 
 
 def held_out_batches(documents: Sequence[Document], budget: int) -> EpochPlan:
-    """Plan the micro-batches of an evaluation, always in order 1, so that older runs' losses stay bit for bit.
+    """Plan the micro-batches of an evaluation, which are the same in every run.
 
     Args:
         documents: held-out documents.
         budget: most tokens of a micro-batch.
     """
-    return epoch_batches(documents, budget, pack=True, seed=0, epoch=0, order=1)
-
-
-def _plain_windows(shuffled: Sequence[int]) -> list[Sequence[int]]:
-    """Cut the documents into windows of 2,048, as order 1 packs them."""
-    return [shuffled[start : start + WINDOW_DOCUMENTS] for start in range(0, len(shuffled), WINDOW_DOCUMENTS)]
+    return epoch_batches(documents, budget, pack=True, seed=0, epoch=0)
 
 
 def _even_windows(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from burnish_engine.data.rows.conversation import Conversation, Message
-from burnish_engine.data.tokens.tokenize import Encoded, Flags, Ids
+from burnish_engine.data.tokens.tokenize import Encoded, Ids
 
 _BREAK_SHARE = 4
 """Divisor of a piece's length: the piece may end in its last quarter, at the end of a line, a sentence or a word."""
@@ -74,26 +74,6 @@ def _rank(text: str, at: int) -> int:
     if last in _WIDE_SENTENCE_ENDS or (ends and at > 1):
         return _SENTENCE
     return _WORD if last.isspace() or following.isspace() else _ANYWHERE
-
-
-def split_anywhere(ids: Ids, supervised: Flags, longest: int) -> Iterator[tuple[Ids, Flags]]:
-    """Split a plain text's tokens into pieces of a fixed length, as data order 1 does.
-
-    The first token of a piece is not supervised, since nothing predicts it.
-
-    Args:
-        ids: token ids of the text.
-        supervised: whether each token is supervised.
-        longest: tokens of a piece; 0 makes one piece.
-    """
-    if not longest or len(ids) <= longest:
-        yield ids, supervised
-        return
-    for start in range(0, len(ids), longest):
-        flags = supervised[start : start + longest].copy()
-        flags[:1] = False
-        if flags.any():
-            yield ids[start : start + longest], flags
 
 
 def split_chat(

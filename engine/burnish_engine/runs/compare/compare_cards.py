@@ -44,9 +44,7 @@ def compare_cards(first: RunPaths, second: RunPaths) -> list[CardLine]:
         if card:
             cards.append(card)
         else:
-            problems.append(
-                f"{paths.root.name} has no card (card.json): it has not begun to train, or an older Burnish made it."
-            )
+            problems.append(f"{paths.root.name} has no card (card.json): it has not begun to train.")
     if problems:
         words = f"{' '.join(problems)} So versions, device and the contents of files are not compared."
         return [CardLine(topic="card", verdict="unknown", words=words)]

@@ -15,7 +15,7 @@ from burnish_engine.contract.errors import DataError
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.data.tokens.documents import lengths_of, supervised_tokens_of
 from burnish_engine.data.tokens.mismatch import MismatchedDocuments
-from burnish_engine.data.tokens.pack import DATA_ORDER, EpochPlan, MicroBatch, epoch_batches, micro_batch
+from burnish_engine.data.tokens.pack import EpochPlan, MicroBatch, epoch_batches, micro_batch
 from burnish_engine.data.tokens.tokenize import Document
 
 
@@ -62,7 +62,6 @@ class BatchStream:
     Args:
         documents: tokenized training rows.
         section: the recipe's training section.
-        order: version of the data order that the run began with.
         mismatched: prompts with replies to other prompts, of the same documents; None where no passes over them are
             needed.
         alike: whether the micro-batches of a step shall take about the same time, so that ranks that share them do not
@@ -81,12 +80,10 @@ class BatchStream:
         documents: Sequence[Document],
         section: TrainSection,
         *,
-        order: int = DATA_ORDER,
         mismatched: MismatchedDocuments | None = None,
         alike: bool = False,
     ) -> None:
         self._documents, self.mismatched = documents, mismatched
-        self._order = order
         self._mismatched_lengths: list[int] = mismatched.lengths.tolist() if mismatched is not None else []
         self._longest_mismatched = max(self._mismatched_lengths, default=0)
         self._lengths, self._supervised = lengths_of(documents), supervised_tokens_of(documents)
@@ -220,7 +217,6 @@ class BatchStream:
                 section.pack,
                 section.seed,
                 len(self._plans),
-                order=self._order,
                 step=step,
                 lead=-before % step,
             )

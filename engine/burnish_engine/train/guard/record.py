@@ -38,7 +38,5 @@ class GuardRecord(BaseModel):
 
 
 def read_record(position: Position | None) -> GuardRecord:
-    """Read the guard's record of a checkpoint; empty at the start, and for a checkpoint older than the guard."""
-    if position is None or not position.guard:
-        return GuardRecord()
-    return GuardRecord.model_validate_json(position.guard)
+    """Read the guard's record of a checkpoint; empty at the start of a run."""
+    return GuardRecord() if position is None else GuardRecord.model_validate_json(position.guard)

@@ -49,8 +49,6 @@ class Position:
         engine: name of the engine, fast or plain; a run resumes with the same.
         plan: `Engine.memory_plan` at the time of saving; a run resumes with it.
         guard: state of guard, early stopping and rollback after the steps so far, as JSON (`GuardRecord`).
-        data_order: version of the data order (`pack.DATA_ORDER`) that the run began with; files of older versions of
-            Burnish do not name it, and mean 1.
         products: number format of products with the frozen weights, "16" or one of `EIGHT_BITS`; kept by a resumed run.
     """
 
@@ -66,7 +64,6 @@ class Position:
     engine: str = "plain"
     plan: str = ""
     guard: str = ""
-    data_order: int = 1
     products: str = "16"
 
 

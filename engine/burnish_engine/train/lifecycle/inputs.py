@@ -17,7 +17,6 @@ from burnish_engine.data.report.task_hint import prompt_counter, prompt_ids
 from burnish_engine.data.sandbox.render_process import shared as render_process
 from burnish_engine.data.templates.library import TEMPLATES
 from burnish_engine.data.tokens.mismatch import MismatchedDocuments
-from burnish_engine.data.tokens.pack import DATA_ORDER
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
@@ -70,9 +69,7 @@ class RunInputs:
     task: TaskRows | None = None
 
     @classmethod
-    def load(
-        cls, paths: RunPaths, recipe: Recipe, recorder: InputsRecorder, *, fresh: bool, order: int = DATA_ORDER
-    ) -> Self:
+    def load(cls, paths: RunPaths, recipe: Recipe, recorder: InputsRecorder, *, fresh: bool) -> Self:
         """Open the model and read the data.
 
         Args:
@@ -80,7 +77,6 @@ class RunInputs:
             recipe: recipe of the run.
             recorder: recorder of phases and of warnings about the data.
             fresh: whether the run begins; its held-out rows are then saved in the run folder, for use after training.
-            order: version of the data order that the run began with.
 
         Raises:
             BurnishError: The model or the data cannot be used.
@@ -96,7 +92,7 @@ class RunInputs:
             if done:
                 recorder.progress(done, total)
 
-        data = prepare(with_own_template(paths, recipe), tokenizer, order=order, progress=rows)
+        data = prepare(with_own_template(paths, recipe), tokenizer, progress=rows)
         for message in data.facts.warnings:
             recorder.warn("data", message)
         for message in setting_notes(recipe, "preference"):
@@ -112,9 +108,7 @@ class RunInputs:
             for documents in (data.train, held_out)
         ]
         task = _task_rows(paths, recipe, tokenizer, data, recorder, fresh=fresh)
-        stream = BatchStream(
-            data.train, recipe.train, order=order, mismatched=mismatched[0], alike=recipe.devices.shares
-        )
+        stream = BatchStream(data.train, recipe.train, mismatched=mismatched[0], alike=recipe.devices.shares)
         return cls(source, tokenizer, data, stream, stream.budget(), held_out, mismatched[1], start, task)
 
     def prompt_ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:

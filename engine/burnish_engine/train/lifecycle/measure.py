@@ -138,17 +138,10 @@ class Measure:
             **taken.model_dump(include={"process_bytes", "allocated_bytes", "reserved_bytes"}),
             "measured_tokens_per_s": taken.tokens_per_s,
         }
+        if not taken.reserved_bytes and peak_bytes() is None:  # what is held between steps is far less than the peak
+            run["process_bytes"] = 0
         try:
-            remember(
-                PastRun(
-                    when=time.time(),
-                    burnish=burnish_version(),
-                    steps=self._steps,
-                    outcome=outcome,
-                    true_peak=peak_bytes() is not None,
-                    **run,
-                )
-            )
+            remember(PastRun(when=time.time(), burnish=burnish_version(), steps=self._steps, outcome=outcome, **run))
         except ValidationError:  # a figure beyond reason, which is no use for predictions
             return False
         return True

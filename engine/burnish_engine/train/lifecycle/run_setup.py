@@ -15,7 +15,6 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import recipe_hash
-from burnish_engine.data.tokens.pack import DATA_ORDER
 from burnish_engine.models.device.device import cap_memory, choose_precision, choose_threads
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.random_state import seed_everything
@@ -41,7 +40,6 @@ class RunSetup:
         threads: number of CPU threads.
         precision: precision of the base weights.
         products: number format that products with the frozen weights are computed in, and why.
-        data_order: version of the data order that the run began with.
         inputs: model files, tokenizer and data.
         measure: measurements of memory and speed.
         resume: checkpoint to resume from; None where the run begins.
@@ -59,7 +57,6 @@ class RunSetup:
     threads: int
     precision: str
     products: ProductsChoice
-    data_order: int
     inputs: RunInputs
     measure: Measure
     resume: Path | None
@@ -96,12 +93,11 @@ class RunSetup:
         """
         resume = newest_checkpoint(paths, recorder)
         position = checkpoints.read_position(resume) if resume else None
-        order = position.data_order if position else DATA_ORDER
         threads = position.threads if position else choose_threads(recipe.devices.threads)
         torch.set_num_threads(threads)
         seed_everything(recipe.train.seed)
         fresh = position is None
-        inputs = RunInputs.load(paths, recipe, recorder, fresh=fresh, order=order)
+        inputs = RunInputs.load(paths, recipe, recorder, fresh=fresh)
         frozen, recipe = recipe, started_recipe(recipe, inputs.start)
         # A run that already trained here is not refused for what happens to be free now, only warned about.
         shared = _on_gpus(recipe, gpus)
@@ -127,7 +123,6 @@ class RunSetup:
             threads=threads,
             precision=precision,
             products=products,
-            data_order=order,
             inputs=inputs,
             measure=measure,
             resume=resume,

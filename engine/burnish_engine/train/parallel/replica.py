@@ -199,7 +199,7 @@ class RunReplica(Replica):
         paths = RunPaths(Path(order["run"]))
         recipe = read_recipe(paths)
         seed_everything(recipe.train.seed)
-        inputs = RunInputs.load(paths, recipe, _Quiet(), fresh=False, order=order["data_order"])
+        inputs = RunInputs.load(paths, recipe, _Quiet(), fresh=False)
         if inputs.data.dataset_hash != order["dataset_hash"]:
             raise SetupError(
                 "the training data that it reads is not the leader's.", "Give every machine the same files."

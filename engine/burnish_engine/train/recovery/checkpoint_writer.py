@@ -80,6 +80,5 @@ class CheckpointWriter:
             device=setup.device.type,
             engine=engine.name,
             guard=record.model_dump_json(),
-            data_order=setup.data_order,
             products=setup.products.products,
         )

@@ -27,12 +27,6 @@ def test_what_was_kept_is_read_again():
     assert past_runs() == (run(1.0), run(2.0, measured_tokens_per_s=None, outcome="stopped"))
 
 
-def test_a_processors_figure_from_between_steps_is_not_used():
-    remember(run(1.0, device="CPU: x, 2 cores", reserved_bytes=0, allocated_bytes=0))
-    remember(run(2.0, device="CPU: x, 2 cores", reserved_bytes=0, allocated_bytes=0, true_peak=True))
-    assert [each.process_bytes for each in past_runs()] == [0, 200]
-
-
 def test_it_holds_figures_and_the_device_and_nothing_else():
     remember(run())
     (kept,) = json.loads(past_runs_file().read_text())["runs"]

@@ -174,7 +174,7 @@ def test_on_a_processor_the_whole_process_is_compared():
     for when in (1, 2):
         past(
             when, device=device_key(planned(machine)), kind="fp32", memory=sizes, allocated_bytes=0, reserved_bytes=0,
-            true_peak=True, process_bytes=round(0.9 * sum(sizes.values())),
+            process_bytes=round(0.9 * sum(sizes.values())),
         )  # fmt: skip
     made = correct_prediction(planned(machine, precision="fp32"), parts(sizes), 1.0).parts
     assert total(made) == pytest.approx(0.9 * sum(sizes.values()), abs=2)
@@ -211,7 +211,6 @@ def test_a_processors_room_too():
             device=device_key(planned(machine)),
             kind="bf16",
             reserved_bytes=0,
-            true_peak=True,
             memory={"a": 100},
             process_bytes=110,
         )

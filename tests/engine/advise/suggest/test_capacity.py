@@ -298,7 +298,6 @@ def test_how_far_off_predictions_were_is_told(monkeypatch):
     def ran(on, measured, speed):
         return SimpleNamespace(
             device=on,
-            true_peak=True,
             process_bytes=measured,
             memory={"all": 100},
             tokens_per_s=100.0,

@@ -44,12 +44,11 @@ lengths_and_budget = st.integers(16, 200).flatmap(
     pack=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
     epoch=st.integers(0, 5),
-    order=st.sampled_from([1, 2]),
 )
-def test_labels_never_cross_a_boundary_and_every_document_comes_once(case, pack, seed, epoch, order):
+def test_labels_never_cross_a_boundary_and_every_document_comes_once(case, pack, seed, epoch):
     lengths, budget = case
     documents = [document(length, row) for row, length in enumerate(lengths)]
-    plan = epoch_batches(documents, budget, pack, seed, epoch, order=order)
+    plan = epoch_batches(documents, budget, pack, seed, epoch)
     seen = []
     for batch in plan:
         size = batch.tokens
@@ -89,24 +88,20 @@ def test_order_depends_on_seed_and_epoch_alone():
     assert groups(other, 1, 0) == first
 
 
-@pytest.mark.parametrize(
-    ("order", "expected"), [(1, [(5, 6), (7, 4), (3, 2), (1, 0)]), (2, [(3, 2), (1, 0), (7, 4), (5, 6)])]
-)
-def test_an_order_never_changes(order, expected):
+def test_the_order_never_changes():
     documents = [document(length) for length in (3, 9, 4, 8, 2, 7, 5, 6)]
-    assert epoch_batches(documents, 12, True, 7, 3, order=order).groups == expected
+    assert epoch_batches(documents, 12, True, 7, 3).groups == [(3, 2), (1, 0), (7, 4), (5, 6)]
 
 
-@pytest.mark.parametrize(("order", "expected"), [(1, "4af49fa553557ed3"), (2, "cd0f928352168f8e")])
-def test_an_order_of_several_windows_never_changes(order, expected):
+def test_the_order_of_several_windows_never_changes():
     lengths = np.random.RandomState(0).randint(100, 900, 5000)
-    plan = epoch_batches(Lengths(lengths), 2048, True, 7, 3, order=order)
-    assert hashlib.sha256(repr(list(plan.groups)).encode()).hexdigest()[:16] == expected
+    plan = epoch_batches(Lengths(lengths), 2048, True, 7, 3)
+    assert hashlib.sha256(repr(list(plan.groups)).encode()).hexdigest()[:16] == "cd0f928352168f8e"
 
 
-def test_evaluations_pack_as_order_1_so_that_old_losses_come_again():
+def test_evaluations_of_every_run_are_packed_alike():
     documents = [document(5 + row * 7 % 50, row) for row in range(90)]
-    assert held_out_batches(documents, 64).groups == epoch_batches(documents, 64, True, 0, 0, order=1).groups
+    assert held_out_batches(documents, 64).groups == epoch_batches(documents, 64, True, 0, 0).groups
 
 
 def test_without_packing_the_order_is_shuffled_too():

@@ -63,9 +63,9 @@ def test_a_character_of_several_tokens_stays_whole():
         assert len(piece.ids) % 3 == 0
 
 
-def prepared(path, tokenizer, order=2, **data):
+def prepared(path, tokenizer, **data):
     section = DataSection(files=[str(path)], **{"max_length": 64, "validation_share": 0.1, "workers": 1, **data})
-    return prepare(Recipe(data=section), tokenizer, order=order)
+    return prepare(Recipe(data=section), tokenizer)
 
 
 @pytest.fixture
@@ -110,13 +110,6 @@ def test_a_cut_says_the_share_of_tokens_it_loses(book, write_jsonl, make_tokeniz
         assert facts.report.tokens_lost > 1000
         assert lost in finding.says
         assert any(lost in warning and "cut to 64 tokens" in warning for warning in facts.warnings)
-
-
-def test_runs_of_the_first_data_order_split_texts_as_they_did(book, make_tokenizer):
-    tokenizer = make_tokenizer()
-    found = list(prepared(book, tokenizer, order=1, overlong="split", validation_share=0.0).train)
-    assert all(len(piece) == 64 for piece in found[:-1])
-    assert text_of(tokenizer, found).startswith(book.read_text()[:-60])
 
 
 @pytest.mark.full

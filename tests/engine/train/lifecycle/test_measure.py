@@ -18,6 +18,7 @@ from burnish_engine.runs.recorder import Recorder
 from burnish_engine.runs.store import create_run, read_recipe
 from burnish_engine.train import run, session
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
+from burnish_engine.train.lifecycle import measure as measure_module
 from burnish_engine.train.lifecycle import progress
 from burnish_engine.train.lifecycle.measure import Measure
 from burnish_engine.train.lifecycle.run_setup import RunSetup
@@ -103,6 +104,12 @@ def test_what_was_taken_is_kept_with_what_was_predicted():
     assert kept.memory == {"base weights": 9}
     assert (kept.device, kept.engine, kept.kind, kept.outcome) == (BASIS.device, "fast", "bf16", "stopped")
     assert (kept.process_bytes, kept.reserved_bytes, kept.measured_tokens_per_s, kept.steps) == (7, 6, 90.0, 9)
+
+
+def test_without_a_peak_a_processors_figure_from_between_steps_is_not_kept(monkeypatch):
+    monkeypatch.setattr(measure_module, "peak_bytes", lambda: None)
+    assert measured().keep(BASIS, RunMeasurement(process_bytes=7), "finished")
+    assert [run.process_bytes for run in past_runs()] == [0]
 
 
 def test_what_is_not_comparable_is_not_kept():

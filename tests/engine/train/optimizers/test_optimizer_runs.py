@@ -1,8 +1,5 @@
 """Every optimizer in both engines: the same training, schedules, accumulation, skipped steps, masks."""
 
-import hashlib
-import json
-
 import pytest
 import torch
 from engine.train.optimizers.optimizer_run import (
@@ -19,8 +16,7 @@ from safetensors.torch import load_file
 
 from burnish_engine.advise.facts.trained_bytes import flat_optimizer_bytes
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.recipe import recipe_file
-from burnish_engine.contract.recipe.recipe_file import parse_recipe, recipe_hash
+from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.train.base.schedule import learning_rate, warmup_steps
@@ -277,20 +273,6 @@ def test_settings_without_effect_are_told(run, engine, settings, notes):
     one = run(settings["optimizer"], engine, train=settings)
     assert len(one.engine.notes) == len(notes)
     assert all(words in note for words, note in zip(notes, one.engine.notes, strict=True))
-
-
-def test_runs_from_before_the_shelf_go_on():
-    """At their defaults the new settings are not part of a recipe's hash."""
-    usual = recipe("")
-    values, later = usual.model_dump(mode="json"), recipe_file._LATER
-    for part, keys in later.items():
-        assert part != "train" or set(keys) == {"momentum", "lora_plus_ratio", "checkpoint_minutes", "products"}
-        values[part] = {key: value for key, value in values[part].items() if key not in keys}
-        values = {key: value for key, value in values.items() if value != {}}
-    assert recipe_hash(usual) == hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-    for settings in ({"momentum": 0.9}, {"lora_plus_ratio": 2.0}, {"products": "fp8"}):
-        other = usual.model_copy(update={"train": usual.train.model_copy(update=settings)})
-        assert recipe_hash(other) != recipe_hash(usual)
 
 
 @pytest.mark.gpu

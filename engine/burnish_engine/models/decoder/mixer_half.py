@@ -17,7 +17,7 @@ from burnish_engine.models.decoder.layer_types import (
     Tensors,
     not_none,
 )
-from burnish_engine.models.decoder.mixers.mixer import Mixer, MixFunction
+from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerPass, MixFunction
 
 
 class MixerHalf:
@@ -63,17 +63,18 @@ class MixerHalf:
         del codes
         saved.xa_mixer_TR = w.mixer_in.adapted_input(x_TE)
         saved.x_mixer_TE = x_TE
-        mixer.prepare(saved.projected_TC, saved.own, sequences, given)
+        mixer_pass = MixerPass(saved.projected_TC, saved.own, sequences, given)
+        mixer.prepare(mixer_pass)
         if saved.mixed_TE is not None:  # in the backward pass, with the mixer's output
             return
         out_TE = given.get("mixed_TE")
         saved.mixed_TE = w.mixer_out.new_input(len(x_TE), x_TE) if out_TE is None else out_TE
         mixed_TK = saved.mixed_TE[:, : w.mixer_out.inputs]
-        inputs = mixer.inputs(saved.projected_TC, saved.own, sequences)
+        inputs = mixer.inputs(mixer_pass)
         if mix is not None:
             mix(mixer, inputs, mixed_TK)
         else:
-            mixer.mix(inputs, mixed_TK, saved.own, sequences, given)
+            mixer.mix(inputs, mixed_TK, mixer_pass)
 
     def project(self, saved: SavedActivations, buffers: Tensors | None = None) -> torch.Tensor:
         """Apply the output projection, and the norm that some families have after it."""
@@ -111,10 +112,11 @@ class MixerHalf:
         del dy_TE
         dprojected_TE = w.mixer_in.new_gradient(len(dmixed_TK), dmixed_TK)
         dprojected_TC = dprojected_TE[:, : w.mixer_in.outputs]
-        self._mixer.backward(dmixed_TK, saved.projected_TC, mixed_TK, saved.own, sequences, dprojected_TC)
+        mixer_pass = MixerPass(saved.projected_TC, saved.own, sequences)
+        self._mixer.backward(dmixed_TK, mixed_TK, dprojected_TC, mixer_pass)
         saved.mixed_TE = saved.projected_TC = None
         saved.own.clear()
-        del dmixed_TK, mixed_TK
+        del dmixed_TK, mixed_TK, mixer_pass
         dx = w.mixer_in.input_gradient(dprojected_TE, wanted=wanted)
         hidden = gradient_TE[:, : saved.start_TH.shape[1]]
         x = norm_backward(s, dx, saved.start_TH, w.mixer_norm, saved.start_inverse_T, hidden, saved.x_mixer_TE)

@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 import torch
 from typing_extensions import override
 
-from burnish_engine.models.decoder.frozen.code_format import CodeFormat
+from burnish_engine.models.decoder.frozen.code_format import CodedProduct, CodeFormat
 from burnish_engine.models.decoder.frozen.matrix_weights import parts_by_name
 from burnish_engine.models.decoder.frozen.parts import CodedPart, WeightPart
+from burnish_engine.models.decoder.frozen.row_format import RowFormat
 from burnish_engine.models.decoder.frozen.weight import FrozenWeight
 from burnish_kernels.eight_bit_linear.op import EightBitRows, transpose_codes
+from burnish_kernels.eight_bit_linear.projected.op import project_codes
 from burnish_kernels.lora_linear import op as lora_linear
 
 
@@ -61,15 +63,17 @@ class CodedWeight(FrozenWeight):
     @property
     @override
     def gradient_factor_N(self) -> torch.Tensor | None:
-        return self.form.gradient_factor(self.scale)
+        return self.scale if isinstance(self.form, RowFormat) else None
 
     @override
     def new_input_codes(self, tokens: int) -> EightBitRows | None:
+        if not isinstance(self.form, RowFormat):
+            return None
         return self.form.new_input_codes(tokens, self.a_RK.shape[1], self.a_RK.device)
 
     @override
     def new_gradient_codes(self, tokens: int) -> EightBitRows | None:
-        return self.form.new_gradient_codes(tokens, self.scale)
+        return self.form.new_gradient_codes(tokens, self.scale) if isinstance(self.form, RowFormat) else None
 
     @abstractmethod
     def codes(self) -> torch.Tensor:
@@ -105,15 +109,16 @@ class CodedWeight(FrozenWeight):
             lora_linear.project_input(x_TE, self.a_RK, stack, drop)
         else:
             fill(self.a_RK)
-        y_TN = self.form.output(
-            self.form.operand(x_TE[:, : stack.K]) if codes is None else codes,
+        operand = self.form.operand(x_TE[:, : stack.K]) if codes is None else codes
+        product = CodedProduct(
             self.codes(),
             self.scale,
+            x_TE.dtype,
             narrow_TR=x_TE[:, stack.K :] if stack.R else None,
-            adapter_NR=self.sb_NR if stack.R else None,
-            dtype=x_TE.dtype,
+            adapter=self.sb_NR if stack.R else None,
             out=out,
         )
+        y_TN = self.form.output(operand, product)
         return y_TN if bias_N is None else y_TN.add_(bias_N)
 
     @override
@@ -129,8 +134,11 @@ class CodedWeight(FrozenWeight):
     ) -> torch.Tensor | None:
         dy_TN, dxa_TR = dy_TE[:, : stack.N], dy_TE[:, stack.N :]
         if wanted and stack.adapters and largest_T is not None:
+            operand = self.new_gradient_codes(len(dy_TN))
+            assert operand is not None, "without codes of rows, no kernel finds the largest of one"
             segments = lora_linear.output_segments(stack)
-            operand = self.form.projected_gradient(dy_TN, self.scale, self.sb_NR.t(), dxa_TR, segments, largest_T)
+            sb_RN, factor_N = self.sb_NR.t(), self.scale
+            project_codes(dy_TN, sb_RN, dxa_TR, segments, codes_out=operand, largest_T=largest_T, factor_C=factor_N)
         else:
             lora_linear.project_gradient(dy_TE, self.sb_NR, stack)
             if not wanted:
@@ -138,14 +146,14 @@ class CodedWeight(FrozenWeight):
             operand = self.form.gradient(dy_TN, self.scale) if codes is None else codes
         is_dropped = drop is not None and drop.probability > 0
         fused = bool(stack.R) and not is_dropped
-        dx_TK = self.form.input_gradient(
-            operand,
+        product = CodedProduct(
             self.turned(),
             self.scale,
+            dy_TE.dtype,
             narrow_TR=dxa_TR if fused else None,
-            adapter_NR=self.a_RK.t() if fused else None,
-            dtype=dy_TE.dtype,
+            adapter=self.a_RK.t() if fused else None,
         )
+        dx_TK = self.form.input_gradient(operand, product)
         if is_dropped and stack.R:
             lora_linear.add_adapter_gradient(dx_TK, dxa_TR, self.a_RK, stack, drop)
         return dx_TK

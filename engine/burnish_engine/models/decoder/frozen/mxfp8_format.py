@@ -12,10 +12,9 @@ from collections.abc import Sequence
 import torch
 from typing_extensions import override
 
-from burnish_engine.models.decoder.frozen.code_format import CodeFormat
+from burnish_engine.models.decoder.frozen.code_format import CodedProduct, CodeFormat
 from burnish_engine.models.decoder.frozen.parts import CODED, CodedPart, WeightPart, part_rows
 from burnish_kernels.eight_bit_linear.op import CODES, transpose_codes
-from burnish_kernels.lora_linear.tiles import RankSegment
 from burnish_kernels.mxfp8_linear import op as mxfp8
 from burnish_kernels.nf4 import op as nf4
 
@@ -58,63 +57,22 @@ class Mxfp8Format(CodeFormat):
             first = own.stop
 
     @override
-    def gradient_factor(self, scale: torch.Tensor) -> torch.Tensor | None:
-        return None
-
-    @override
-    def new_input_codes(self, tokens: int, columns: int, device: torch.device) -> None:
-        return None
-
-    @override
     def operand(self, x_TK: torch.Tensor) -> mxfp8.MxRows:
         return mxfp8.quantize_rows(x_TK)
 
     @override
-    def output(
-        self,
-        operand: mxfp8.MxRows,
-        codes_NK: torch.Tensor,
-        scale: torch.Tensor,
-        *,
-        narrow_TR: torch.Tensor | None,
-        adapter_NR: torch.Tensor | None,
-        dtype: torch.dtype,
-        out: torch.Tensor | None,
-    ) -> torch.Tensor:
-        weight = mxfp8.MxWeight(codes_NK, scale)
-        adapter = {"narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
-        return mxfp8.mxfp8_linear(operand, weight, **adapter, dtype=dtype, out=out)
-
-    @override
-    def new_gradient_codes(self, tokens: int, scale: torch.Tensor) -> None:
-        return None
+    def output(self, operand: mxfp8.MxRows, product: CodedProduct) -> torch.Tensor:
+        return _multiply(operand, mxfp8.MxWeight(product.codes, product.scale), product)
 
     @override
     def gradient(self, dy_TN: torch.Tensor, scale: torch.Tensor) -> mxfp8.MxRows:
         return mxfp8.quantize_rows(dy_TN)
 
     @override
-    def projected_gradient(
-        self,
-        dy_TN: torch.Tensor,
-        scale: torch.Tensor,
-        sb_RN: torch.Tensor,
-        dxa_TR: torch.Tensor,
-        segments: Sequence[RankSegment],
-        largest_T: torch.Tensor,
-    ) -> mxfp8.MxRows:
-        raise AssertionError("gradients are quantized by blocks, for which the largest of a row says nothing")
+    def input_gradient(self, gradient: mxfp8.MxRows, product: CodedProduct) -> torch.Tensor:
+        return _multiply(gradient, mxfp8.MxWeight(product.codes, product.scale.t()), product)
 
-    @override
-    def input_gradient(
-        self,
-        gradient: mxfp8.MxRows,
-        codes_KN: torch.Tensor,
-        scale: torch.Tensor,
-        *,
-        narrow_TR: torch.Tensor | None,
-        adapter_NR: torch.Tensor | None,
-        dtype: torch.dtype,
-    ) -> torch.Tensor:
-        weight = mxfp8.MxWeight(codes_KN, scale.t())
-        return mxfp8.mxfp8_linear(gradient, weight, narrow_TR=narrow_TR, adapter_NR=adapter_NR, dtype=dtype)
+
+def _multiply(operand: mxfp8.MxRows, weight: mxfp8.MxWeight, product: CodedProduct) -> torch.Tensor:
+    adapter = {"narrow_TR": product.narrow_TR, "adapter_NR": product.adapter}
+    return mxfp8.mxfp8_linear(operand, weight, **adapter, dtype=product.dtype, out=product.out)

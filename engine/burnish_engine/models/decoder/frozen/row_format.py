@@ -13,17 +13,15 @@ from collections.abc import Sequence
 import torch
 from typing_extensions import override
 
-from burnish_engine.models.decoder.frozen.code_format import CodeFormat
+from burnish_engine.models.decoder.frozen.code_format import CodedProduct, CodeFormat
 from burnish_engine.models.decoder.frozen.parts import CodedPart, WeightPart, part_rows
 from burnish_kernels.eight_bit_linear import op as eight_bit
-from burnish_kernels.eight_bit_linear.projected.op import project_codes
 from burnish_kernels.eight_bit_linear.reference import rotation_of
-from burnish_kernels.lora_linear.tiles import RankSegment
 from burnish_kernels.nf4 import op as nf4
 
 
 class RowFormat(CodeFormat):
-    """Codes with a scale a row; parts are `EightBitRows`.
+    """Codes with a scale a row; parts are `EightBitRows`. Kernels can write them beside what they make.
 
     Args:
         dtype: type of the codes, `eight_bit_linear.op.CODES` or `INT8`.
@@ -67,12 +65,8 @@ class RowFormat(CodeFormat):
             else:
                 place.copy_(codes_NK)
 
-    @override
-    def gradient_factor(self, scale: torch.Tensor) -> torch.Tensor | None:
-        return scale
-
-    @override
     def new_input_codes(self, tokens: int, columns: int, device: torch.device) -> eight_bit.EightBitRows | None:
+        """Allocate codes of an input `[tokens, columns]` and scales, uninitialized; None: it is rotated first."""
         # No norm and no activation rotates what it quantizes.
         return None if self._rotation(columns) else eight_bit.new_rows(tokens, columns, device, self.dtype)
 
@@ -81,23 +75,11 @@ class RowFormat(CodeFormat):
         return self._quantized(x_TK)
 
     @override
-    def output(
-        self,
-        operand: eight_bit.EightBitRows,
-        codes_NK: torch.Tensor,
-        scale: torch.Tensor,
-        *,
-        narrow_TR: torch.Tensor | None,
-        adapter_NR: torch.Tensor | None,
-        dtype: torch.dtype,
-        out: torch.Tensor | None,
-    ) -> torch.Tensor:
-        return eight_bit.eight_bit_linear(
-            operand, codes_NK, scale_N=scale, narrow_TR=narrow_TR, adapter_NR=adapter_NR, dtype=dtype, out=out
-        )
+    def output(self, operand: eight_bit.EightBitRows, product: CodedProduct) -> torch.Tensor:
+        return self._multiply(operand, product, scale_N=product.scale)
 
-    @override
-    def new_gradient_codes(self, tokens: int, scale: torch.Tensor) -> eight_bit.EightBitRows | None:
+    def new_gradient_codes(self, tokens: int, scale: torch.Tensor) -> eight_bit.EightBitRows:
+        """Allocate codes of an output's gradient times the weight's scales, and their own scales, uninitialized."""
         return eight_bit.new_rows(tokens, len(scale), scale.device, self.dtype)
 
     @override
@@ -105,34 +87,27 @@ class RowFormat(CodeFormat):
         return eight_bit.quantize_rows(dy_TN, factor_K=scale, codes=self.dtype)
 
     @override
-    def projected_gradient(
-        self,
-        dy_TN: torch.Tensor,
-        scale: torch.Tensor,
-        sb_RN: torch.Tensor,
-        dxa_TR: torch.Tensor,
-        segments: Sequence[RankSegment],
-        largest_T: torch.Tensor,
-    ) -> eight_bit.EightBitRows:
-        tokens, columns = dy_TN.shape
-        codes = eight_bit.new_rows(tokens, columns, dy_TN.device, self.dtype)
-        project_codes(dy_TN, sb_RN, dxa_TR, segments, codes_out=codes, largest_T=largest_T, factor_C=scale)
-        return codes
+    def input_gradient(self, gradient: eight_bit.EightBitRows, product: CodedProduct) -> torch.Tensor:
+        return self._multiply(gradient, product, rotation=self._rotation(len(product.codes)))
 
-    @override
-    def input_gradient(
-        self,
-        gradient: eight_bit.EightBitRows,
-        codes_KN: torch.Tensor,
-        scale: torch.Tensor,
+    @staticmethod
+    def _multiply(
+        operand: eight_bit.EightBitRows,
+        product: CodedProduct,
         *,
-        narrow_TR: torch.Tensor | None,
-        adapter_NR: torch.Tensor | None,
-        dtype: torch.dtype,
+        scale_N: torch.Tensor | None = None,
+        rotation: int = 0,
     ) -> torch.Tensor:
-        rotation = self._rotation(len(codes_KN))
-        adapter = {"narrow_TR": narrow_TR, "adapter_NR": adapter_NR}
-        return eight_bit.eight_bit_linear(gradient, codes_KN, **adapter, rotation=rotation, dtype=dtype)
+        return eight_bit.eight_bit_linear(
+            operand,
+            product.codes,
+            scale_N=scale_N,
+            narrow_TR=product.narrow_TR,
+            adapter_NR=product.adapter,
+            rotation=rotation,
+            dtype=product.dtype,
+            out=product.out,
+        )
 
     def _quantized(self, rows: torch.Tensor) -> eight_bit.EightBitRows:
         """Quantize rows of X or W."""

@@ -7,13 +7,30 @@ A mixer is stateless; what one pass needs of it is in the tensors that it declar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, TypeAlias
 
 import torch
 
 from burnish_engine.models.decoder.layer_types import SequenceMetadata, Tensors
 from burnish_kernels.attention.documents import Documents
+
+
+@dataclass(frozen=True)
+class MixerPass:
+    """Tensors of one pass through a layer's mixer.
+
+    Attributes:
+        projected_TC: output of the input projection; `Mixer.prepare` may change it.
+        own: tensors that the mixer declares, which it fills; those that are missing in the backward pass it computes.
+        sequences: packed documents of the micro-batch.
+        buffers: memory for the tensors that are saved.
+    """
+
+    projected_TC: torch.Tensor
+    own: Tensors
+    sequences: SequenceMetadata
+    buffers: Tensors = field(default_factory=dict)
 
 
 class Mixer(Protocol):
@@ -27,50 +44,28 @@ class Mixer(Protocol):
     name: ClassVar[str]
     index: int
 
-    def prepare(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata, buffers: Tensors) -> None:
-        """Do what every use of a new output of the input projection needs.
-
-        Args:
-            projected_TC: output of the input projection; may be changed.
-            own: tensors that the mixer declares; filled.
-            sequences: packed documents of the micro-batch.
-            buffers: memory for the tensors that are saved.
-        """
+    def prepare(self, mixer_pass: MixerPass) -> None:
+        """Do what every use of a new output of the input projection needs."""
         ...
 
-    def inputs(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata) -> tuple[torch.Tensor, ...]:
+    def inputs(self, mixer_pass: MixerPass) -> tuple[torch.Tensor, ...]:
         """Return what is mixed, as `MixFunction` takes it, from a prepared projection; compute what is missing."""
         ...
 
-    def mix(
-        self,
-        inputs: tuple[torch.Tensor, ...],
-        out_TK: torch.Tensor,
-        own: Tensors,
-        sequences: SequenceMetadata,
-        buffers: Tensors,
-    ) -> None:
-        """Fill `out_TK` within packed documents; arguments as for `prepare`."""
+    def mix(self, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor, mixer_pass: MixerPass) -> None:
+        """Fill `out_TK` within packed documents."""
         ...
 
     def backward(
-        self,
-        gradient_TK: torch.Tensor,
-        projected_TC: torch.Tensor,
-        mixed_TK: torch.Tensor,
-        own: Tensors,
-        sequences: SequenceMetadata,
-        projected_gradient_TC: torch.Tensor,
+        self, gradient_TK: torch.Tensor, mixed_TK: torch.Tensor, out_TC: torch.Tensor, mixer_pass: MixerPass
     ) -> None:
         """Differentiate `mix` and `prepare`.
 
         Args:
             gradient_TK: gradient of the output.
-            projected_TC: prepared output of the input projection.
             mixed_TK: output of `mix`.
-            own: tensors that the mixer declares; those that are missing are computed.
-            sequences: packed documents of the micro-batch.
-            projected_gradient_TC: memory for the gradient of the input projection's output; filled.
+            out_TC: memory for the gradient of the input projection's output; filled.
+            mixer_pass: prepared pass.
         """
         ...
 

@@ -5,7 +5,7 @@ Shapes as in `layer_tensors`, and N query heads, M key and value heads, D head d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.decoder.layer_types import SequenceMetadata, Tensors, not_none
-from burnish_engine.models.decoder.mixers.mixer import Mixer
+from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerPass
 from burnish_engine.models.decoder.rope_tables import PositionTables
 from burnish_kernels.attention import op as attention
 from burnish_kernels.rms_norm import op as rms_norm
@@ -71,67 +71,54 @@ class AttentionMixer(Mixer):
     sinks_N: torch.Tensor | None = None
 
     @override
-    def prepare(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata, buffers: Tensors) -> None:
+    def prepare(self, mixer_pass: MixerPass) -> None:
+        own, buffers = mixer_pass.own, mixer_pass.buffers
         if self.q_norm is not None:
-            given = buffers.get("q_TND"), buffers.get("k_TMD")
-            own["q_TND"], own["k_TMD"] = self._rotate(projected_TC, sequences, *given)
+            own["q_TND"], own["k_TMD"] = self._rotate(mixer_pass, buffers.get("q_TND"), buffers.get("k_TMD"))
         elif self.table_PR is not None:  # in place: the backward pass does not need what was there before
-            q_TND, k_TMD, _ = self._heads(projected_TC)
-            self._rotate(projected_TC, sequences, q_TND, k_TMD)
+            q_TND, k_TMD, _ = self._heads(mixer_pass.projected_TC)
+            self._rotate(mixer_pass, q_TND, k_TMD)
 
     @override
-    def inputs(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata) -> tuple[torch.Tensor, ...]:
-        q_TND, k_TMD, v_TMD = self._heads(projected_TC)
+    def inputs(self, mixer_pass: MixerPass) -> tuple[torch.Tensor, ...]:
+        own, (q_TND, k_TMD, v_TMD) = mixer_pass.own, self._heads(mixer_pass.projected_TC)
         if self.q_norm is None:
             return q_TND, k_TMD, v_TMD
         if "q_TND" not in own:
-            own["q_TND"], own["k_TMD"] = self._rotate(projected_TC, sequences, None, None)
+            own["q_TND"], own["k_TMD"] = self._rotate(mixer_pass, None, None)
         return own["q_TND"], own["k_TMD"], v_TMD
 
     @override
-    def mix(
-        self,
-        inputs: tuple[torch.Tensor, ...],
-        out_TK: torch.Tensor,
-        own: Tensors,
-        sequences: SequenceMetadata,
-        buffers: Tensors,
-    ) -> None:
+    def mix(self, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor, mixer_pass: MixerPass) -> None:
         s, (q_TND, k_TMD, v_TMD) = self.shape, inputs
-        _, own["lse_NT"] = attention.forward(
+        _, mixer_pass.own["lse_NT"] = attention.forward(
             q_TND,
             k_TMD,
             v_TMD,
-            sequences.documents,
+            mixer_pass.sequences.documents,
             scale=s.scale,
             window=s.window,
             softcap=s.softcap,
             sinks_N=self.sinks_N,
             out=self.by_head(out_TK),
-            lse_out=buffers.get("lse_NT"),
+            lse_out=mixer_pass.buffers.get("lse_NT"),
         )
 
     @override
     def backward(
-        self,
-        gradient_TK: torch.Tensor,
-        projected_TC: torch.Tensor,
-        mixed_TK: torch.Tensor,
-        own: Tensors,
-        sequences: SequenceMetadata,
-        projected_gradient_TC: torch.Tensor,
+        self, gradient_TK: torch.Tensor, mixed_TK: torch.Tensor, out_TC: torch.Tensor, mixer_pass: MixerPass
     ) -> None:
         s = self.shape
-        q_TND, k_TMD, v_TMD = self.inputs(projected_TC, own, sequences)
-        dq_TND, dk_TMD, dv_TMD = self._heads(projected_gradient_TC)
+        q_TND, k_TMD, v_TMD = self.inputs(mixer_pass)
+        dq_TND, dk_TMD, dv_TMD = self._heads(out_TC)
         attention.backward(
             self.by_head(gradient_TK),
             q_TND,
             k_TMD,
             v_TMD,
             self.by_head(mixed_TK),
-            own["lse_NT"],
-            sequences.documents,
+            mixer_pass.own["lse_NT"],
+            mixer_pass.sequences.documents,
             scale=s.scale,
             window=s.window,
             softcap=s.softcap,
@@ -140,28 +127,21 @@ class AttentionMixer(Mixer):
             dk_out=dk_TMD,
             dv_out=dv_TMD,
         )
-        self.scale_queries_(dq_TND, sequences)
-        self._rotate_back(projected_TC, own, sequences, projected_gradient_TC)
+        self.scale_queries_(dq_TND, mixer_pass.sequences)
+        self._rotate_back(out_TC, mixer_pass)
 
-    def _rotate_back(
-        self,
-        projected_TC: torch.Tensor,
-        own: Tensors,
-        sequences: SequenceMetadata,
-        projected_gradient_TC: torch.Tensor,
-    ) -> None:
+    def _rotate_back(self, out_TC: torch.Tensor, mixer_pass: MixerPass) -> None:
         """Turn the gradients of queries and keys into those of the projection, in place."""
-        del own
         if self.q_norm is None and self.table_PR is None:
             return
         s = self.shape
-        dq_TND, dk_TMD, _ = self._heads(projected_gradient_TC)
+        dq_TND, dk_TMD, _ = self._heads(out_TC)
         rope.backward(
             dq_TND,
             dk_TMD,
-            projected_TC,
+            mixer_pass.projected_TC,
             self.table_PR,
-            sequences.table_index_T,
+            mixer_pass.sequences.table_index_T,
             num_heads=s.heads,
             num_kv_heads=s.kv_heads,
             head_dim=s.head_dim,
@@ -169,7 +149,7 @@ class AttentionMixer(Mixer):
             k_weight_D=self.k_norm,
             eps=s.eps,
             one_plus_weight=s.one_plus,
-            dqkv_out=projected_gradient_TC,
+            dqkv_out=out_TC,
         )
 
     def scale_queries_(self, q_TND: torch.Tensor, sequences: SequenceMetadata) -> None:
@@ -190,17 +170,13 @@ class AttentionMixer(Mixer):
         return q_TND, k_TMD, v_TMD
 
     def _rotate(
-        self,
-        projected_TC: torch.Tensor,
-        sequences: SequenceMetadata,
-        q_out: torch.Tensor | None,
-        k_out: torch.Tensor | None,
+        self, mixer_pass: MixerPass, q_out: torch.Tensor | None, k_out: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         s = self.shape
         q_TND, k_TMD = rope.forward(
-            projected_TC,
+            mixer_pass.projected_TC,
             self.table_PR,
-            sequences.table_index_T,
+            mixer_pass.sequences.table_index_T,
             num_heads=s.heads,
             num_kv_heads=s.kv_heads,
             head_dim=s.head_dim,
@@ -211,7 +187,7 @@ class AttentionMixer(Mixer):
             q_out=q_out,
             k_out=k_out,
         )
-        self.scale_queries_(q_TND, sequences)
+        self.scale_queries_(q_TND, mixer_pass.sequences)
         return q_TND, k_TMD
 
 
@@ -222,14 +198,15 @@ class WholeNormAttention(AttentionMixer):
     """
 
     @override
-    def prepare(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata, buffers: Tensors) -> None:
-        s, given = self.shape, buffers.get("qk_TXD")
-        shape = len(projected_TC), s.heads + s.kv_heads, s.head_dim
-        qk_TXD = own["qk_TXD"] = projected_TC.new_empty(shape) if given is None else given
+    def prepare(self, mixer_pass: MixerPass) -> None:
+        s, projected_TC, qk_TXD = self.shape, mixer_pass.projected_TC, mixer_pass.buffers.get("qk_TXD")
+        if qk_TXD is None:
+            qk_TXD = projected_TC.new_empty(len(projected_TC), s.heads + s.kv_heads, s.head_dim)
+        mixer_pass.own["qk_TXD"] = qk_TXD
         for name, weight, x_TX, y_TX in zip(
             _INVERSES, self._norms, self._flat(projected_TC), self._flat(qk_TXD.flatten(1)), strict=True
         ):
-            _, _, own[name] = rms_norm.forward(x_TX, weight, eps=s.eps, one_plus_weight=s.one_plus, out=y_TX)
+            _, _, mixer_pass.own[name] = rms_norm.forward(x_TX, weight, eps=s.eps, one_plus_weight=s.one_plus, out=y_TX)
         if s.clip is not None:
             for clipped in (qk_TXD, self._heads(projected_TC)[2]):
                 clipped.clamp_(-s.clip, s.clip)
@@ -238,52 +215,47 @@ class WholeNormAttention(AttentionMixer):
             rope.forward(
                 qk_TXD.flatten(1),
                 self.table_PR,
-                sequences.table_index_T,
+                mixer_pass.sequences.table_index_T,
                 num_heads=s.heads,
                 num_kv_heads=s.kv_heads,
                 head_dim=s.head_dim,
                 q_out=q_TND,
                 k_out=k_TMD,
             )
-        self.scale_queries_(q_TND, sequences)
+        self.scale_queries_(q_TND, mixer_pass.sequences)
 
     @override
-    def inputs(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata) -> tuple[torch.Tensor, ...]:
-        if "qk_TXD" not in own:
-            self.prepare(projected_TC, own, sequences, {})
-        return *own["qk_TXD"].split((self.shape.heads, self.shape.kv_heads), dim=1), self._heads(projected_TC)[2]
-
-    @override
-    def _rotate_back(
-        self,
-        projected_TC: torch.Tensor,
-        own: Tensors,
-        sequences: SequenceMetadata,
-        projected_gradient_TC: torch.Tensor,
-    ) -> None:
+    def inputs(self, mixer_pass: MixerPass) -> tuple[torch.Tensor, ...]:
         s = self.shape
-        dq_TND, dk_TMD, _ = self._heads(projected_gradient_TC)
+        if "qk_TXD" not in mixer_pass.own:
+            self.prepare(replace(mixer_pass, buffers={}))
+        return *mixer_pass.own["qk_TXD"].split((s.heads, s.kv_heads), dim=1), self._heads(mixer_pass.projected_TC)[2]
+
+    @override
+    def _rotate_back(self, out_TC: torch.Tensor, mixer_pass: MixerPass) -> None:
+        s, projected_TC = self.shape, mixer_pass.projected_TC
+        dq_TND, dk_TMD, _ = self._heads(out_TC)
         if self.table_PR is not None:
             rope.backward(
                 dq_TND,
                 dk_TMD,
                 None,
                 self.table_PR,
-                sequences.table_index_T,
+                mixer_pass.sequences.table_index_T,
                 num_heads=s.heads,
                 num_kv_heads=s.kv_heads,
                 head_dim=s.head_dim,
-                dqkv_out=projected_gradient_TC,
+                dqkv_out=out_TC,
             )
         for name, weight, x_TX, dx_TX in zip(
-            _INVERSES, self._norms, self._flat(projected_TC), self._flat(projected_gradient_TC), strict=True
+            _INVERSES, self._norms, self._flat(projected_TC), self._flat(out_TC), strict=True
         ):
             if s.clip is not None:
                 y_TX = rms_norm.forward(x_TX, weight, eps=s.eps, one_plus_weight=s.one_plus)[0]
                 dx_TX.masked_fill_(y_TX.abs() > s.clip, 0.0)
-            rms_norm.backward(dx_TX, x_TX, weight, own[name], one_plus_weight=s.one_plus, out=dx_TX)
+            rms_norm.backward(dx_TX, x_TX, weight, mixer_pass.own[name], one_plus_weight=s.one_plus, out=dx_TX)
         if s.clip is not None:
-            v_TMD, dv_TMD = self._heads(projected_TC)[2], self._heads(projected_gradient_TC)[2]
+            v_TMD, dv_TMD = self._heads(projected_TC)[2], self._heads(out_TC)[2]
             dv_TMD.masked_fill_(v_TMD.abs() >= s.clip, 0.0)
 
     @property

@@ -12,8 +12,8 @@ import torch
 from typing_extensions import override
 
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.models.decoder.layer_types import SequenceMetadata, Tensors
-from burnish_engine.models.decoder.mixers.mixer import Mixer
+from burnish_engine.models.decoder.layer_types import Tensors
+from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerPass
 from burnish_engine.models.decoder.rope_tables import PositionTables
 from burnish_kernels.short_conv import op as short_conv
 
@@ -35,44 +35,33 @@ class ShortConvMixer(Mixer):
     bias_H: torch.Tensor | None = None
 
     @override
-    def prepare(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata, buffers: Tensors) -> None:
+    def prepare(self, mixer_pass: MixerPass) -> None:
         """Do nothing: the projection's output is mixed as it is."""
 
     @override
-    def inputs(self, projected_TC: torch.Tensor, own: Tensors, sequences: SequenceMetadata) -> tuple[torch.Tensor, ...]:
-        return (projected_TC,)
+    def inputs(self, mixer_pass: MixerPass) -> tuple[torch.Tensor, ...]:
+        return (mixer_pass.projected_TC,)
 
     @override
-    def mix(
-        self,
-        inputs: tuple[torch.Tensor, ...],
-        out_TK: torch.Tensor,
-        own: Tensors,
-        sequences: SequenceMetadata,
-        buffers: Tensors,
-    ) -> None:
+    def mix(self, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor, mixer_pass: MixerPass) -> None:
         (bcx_TC,) = inputs
-        short_conv.forward(bcx_TC, self.weight_HL, sequences.documents.start_T, bias_H=self.bias_H, out=out_TK)
+        short_conv.forward(
+            bcx_TC, self.weight_HL, mixer_pass.sequences.documents.start_T, bias_H=self.bias_H, out=out_TK
+        )
 
     @override
     def backward(
-        self,
-        gradient_TK: torch.Tensor,
-        projected_TC: torch.Tensor,
-        mixed_TK: torch.Tensor,
-        own: Tensors,
-        sequences: SequenceMetadata,
-        projected_gradient_TC: torch.Tensor,
+        self, gradient_TK: torch.Tensor, mixed_TK: torch.Tensor, out_TC: torch.Tensor, mixer_pass: MixerPass
     ) -> None:
-        documents = sequences.documents
+        documents = mixer_pass.sequences.documents
         short_conv.backward(
             gradient_TK,
-            projected_TC,
+            mixer_pass.projected_TC,
             self.weight_HL,
             documents.start_T,
             documents.end_T,
             bias_H=self.bias_H,
-            out=projected_gradient_TC,
+            out=out_TC,
         )
 
 

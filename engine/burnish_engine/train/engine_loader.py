@@ -69,7 +69,7 @@ class EngineLoader:
             self._report_smaller_plan,
             trained,
         )
-        self.progress.follow(engine.name, lambda: engine.locked_bytes, lambda: engine.memory_plan)
+        self.progress.follow(lambda: engine.facts)
         report_notes(engine, self.recorder)
         self.tally.go_to(None)
         if checkpoint and position:
@@ -119,7 +119,7 @@ class EngineLoader:
 
     def _announce(self, engine: Engine, position: checkpoints.Position | None) -> None:
         setup, budget = self.setup, self.setup.inputs.budget
-        self.recorder.emit(run_started(setup, engine.name, position))
+        self.recorder.emit(run_started(setup, engine.facts.name, position))
         self.recorder.emit(data_ready(setup.inputs.data, budget))
         self.progress.tell_plan()
         self.recorder.update(step=self.tally.step, total_steps=budget.steps, device=lease_name(setup.device))

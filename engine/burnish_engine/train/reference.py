@@ -25,6 +25,7 @@ from burnish_engine.contract.paths import user_cache_dir
 from burnish_engine.contract.run.events import ProgressUnit
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.runs.recorder import Recorder
+from burnish_engine.train.base.engine import EvaluationRequest
 from burnish_engine.train.base.stream import References
 from burnish_engine.train.guard.checksums import checksums
 from burnish_engine.train.guard.choose_probe import probe_for
@@ -61,12 +62,8 @@ def provide_reference(setup: RunSetup, engine: RecoveringEngine, recorder: Recor
         unit: ProgressUnit = "rows" if setup.recipe.preference.learns_labels else "pairs"
 
         def log_probs(documents: Sequence[Document], before: int) -> _Floats:
-            return engine.log_probs(
-                documents,
-                budget,
-                adapter=inputs.start or False,
-                progress=lambda done: recorder.progress(before + done, total, unit),
-            )
+            request = EvaluationRequest(documents, budget, lambda done: recorder.progress(before + done, total, unit))
+            return engine.log_probs(request, inputs.start or False)
 
         found, done = {}, 0
         for name, documents in parts.items():
@@ -82,7 +79,7 @@ def _key(setup: RunSetup, engine: RecoveringEngine) -> str:
     inputs, section = setup.inputs, setup.recipe.preference
     # What divides a row into prompt and reply is in the hash; the rest of what makes mismatched documents is here.
     mismatch = setup.recipe.data.max_length if section.estimates_kl else 0
-    parts = [_LAYOUT, inputs.data.dataset_hash, len(inputs.held_out), mismatch, setup.precision, engine.name]
+    parts = [_LAYOUT, inputs.data.dataset_hash, len(inputs.held_out), mismatch, setup.precision, engine.facts.name]
     parts += [file.sha256 for file in hashed_files(inputs.start)] if inputs.start else []
     products = setup.products.products
     parts += [products, "logits in int8"] if products != "16" else []

@@ -289,7 +289,7 @@ class Session:
 
     def _place_result(self) -> EarlyStopping | None:
         """Write the run's result: the current weights, or the best of early stopping, which is then returned."""
-        target, early, step = self.setup.paths.root / self.engine.trains, self.early, self.tally.step
+        target, early, step = self.setup.paths.root / self.engine.facts.trains, self.early, self.tally.step
         if not early.is_on or not early.best.known or early.best.step == step:
             checkpoints.save_adapter(self.engine, target)
             return None
@@ -306,7 +306,7 @@ class Session:
     def _complete_card(self, ending: Ending | None, best: EarlyStopping | None) -> None:
         setup, tally = self.setup, self.tally
         source = setup.inputs.source
-        trained = setup.paths.adapter if self.engine.trains == "adapter" else None
+        trained = setup.paths.adapter if self.engine.facts.trains == "adapter" else None
         exports = export_choices(source, setup.recipe, trained)
         is_mixture = bool(source.config.get("num_experts_per_tok"))  # PEFT converts the configs of mixtures alone
         unread = why_peft_reads_less(source.config, trained) if trained and is_mixture else ""
@@ -363,7 +363,7 @@ class Session:
 
     def _reload(self, checkpoint: Path | None, rollback: CardRollback | None = None) -> None:
         """Load the engine again at a checkpoint; None: at the start of the run. The model before it is freed first."""
-        plan = self.engine.memory_plan
+        plan = self.engine.facts.memory_plan
         self.engine.unload()
         seed_everything(self.setup.recipe.train.seed)
         self.engine, record = self.loader.load(checkpoint, plan, rollback)

@@ -32,6 +32,7 @@ from burnish_engine.data.tokens.pack import MicroBatch, held_out_batches
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.decoder.frozen import format_choice
+from burnish_engine.train.base.engine import EvaluationRequest
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.random_state import seed_everything
 from burnish_engine.train.base.stream import BatchStream
@@ -210,7 +211,7 @@ def quality(options: argparse.Namespace) -> None:
                 continue
             trained = Trained(options, way, seed)
             losses = trained.train()
-            held_out, tokens = trained.engine.held_out_loss(trained.held_out, trained.tokens)
+            held_out, tokens = trained.engine.held_out_loss(EvaluationRequest(trained.held_out, trained.tokens))
             found = trained.log_probs()
             reference = found if reference is None else reference
             kl = float((reference.exp() * (reference - found)).sum(dtype=torch.float64)) / len(found)

@@ -73,17 +73,17 @@ def olmo(tmp_path_factory):
 @pytest.mark.parametrize("asked", ["auto", "fast"])
 def test_a_known_family_is_trained_by_ours(choose, asked):
     engine = choose(train={"engine": asked})
-    assert (engine.name, engine.layout, engine.notes) == ("fast", "packed", [])
+    assert (engine.facts.name, engine.facts.layout, engine.notes) == ("fast", "packed", [])
 
 
 @pytest.mark.full
 def test_plain_is_honored_without_a_word(choose):
     engine = choose(train={"engine": "plain"})
-    assert (engine.name, engine.notes) == ("plain", [])
+    assert (engine.facts.name, engine.notes) == ("plain", [])
 
 
 def test_plain_trains_on_one_gpu_also_where_several_would_be_exact(choose):
-    assert choose(train={"engine": "plain"}, devices={"exact": True}).name == "plain"
+    assert choose(train={"engine": "plain"}, devices={"exact": True}).facts.name == "plain"
     with pytest.raises(UsageError, match="several GPUs") as told:
         choose(train={"engine": "plain"}, devices={"exact": True, "strategy": "data_parallel"})
     assert "sharded" not in told.value.remedy
@@ -106,15 +106,15 @@ def test_more_gpus_on_the_command_line_share_out_a_whole_model():
 @pytest.mark.full
 def test_an_unknown_family_is_trained_by_the_other_and_told_why(choose, olmo):
     engine = choose(olmo, adapter={"targets": ["all-linear"]})
-    assert engine.name == "plain"
+    assert engine.facts.name == "plain"
     assert "'olmo'" in engine.notes[0]
 
 
 @pytest.mark.full
 def test_dora_with_dropout_is_trained_by_the_other_and_told_why(choose):
-    assert choose(adapter={"method": "dora", "dropout": 0.0}).name == "fast"
+    assert choose(adapter={"method": "dora", "dropout": 0.0}).facts.name == "fast"
     engine = choose(adapter=DROPPING)
-    assert engine.name == "plain"
+    assert engine.facts.name == "plain"
     assert "DoRA with dropout" in engine.notes[0]
 
 
@@ -130,9 +130,9 @@ def test_fast_where_it_cannot_be_is_refused(choose, olmo, what):
 
 @pytest.mark.full
 def test_a_run_goes_on_with_its_engine(choose):
-    assert choose(name="plain").name == "plain"
+    assert choose(name="plain").facts.name == "plain"
     assert choose(name="plain").notes == []
-    assert choose(name="fast", train={"engine": "auto"}).name == "fast"
+    assert choose(name="fast", train={"engine": "auto"}).facts.name == "fast"
     with pytest.raises(UsageError, match="Start a new run"):
         choose(name="fast", adapter=DROPPING)
 
@@ -142,19 +142,19 @@ def test_both_engines_train_in_4_bits(choose, olmo):
     loss = {}
     for name in ("plain", "fast"):
         engine = choose(train={"engine": name}, model={"quantize": "nf4"})
-        assert engine.name == name
+        assert engine.facts.name == name
         engine.start(0, 2, 2)
         engine.queue_step()
         loss[name] = next(iter(engine.results(wait=True))).loss
     assert loss["plain"] == pytest.approx(loss["fast"], rel=1e-5)
-    assert choose(olmo, model={"quantize": "nf4"}, adapter={"targets": ["all-linear"]}).name == "plain"
+    assert choose(olmo, model={"quantize": "nf4"}, adapter={"targets": ["all-linear"]}).facts.name == "plain"
 
 
 @pytest.mark.full
 def test_only_ours_trains_in_fp16(choose, olmo):
     with pytest.raises(UsageError, match=r"olmo.*only the fast engine trains in fp16"):
         choose(olmo, precision="fp16", adapter={"targets": ["all-linear"]})
-    assert choose(precision="fp16").name == "fast"
+    assert choose(precision="fp16").facts.name == "fast"
 
 
 @pytest.mark.parametrize(
@@ -194,5 +194,5 @@ def test_the_plain_engine_says_which_pins_it_has_no_use_for(choose):
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kind", ["magma", "skip_update"])
 def test_masking_changes_no_choice_and_both_engines_do_it(choose, kind):
-    assert choose(train={"engine": "plain"}, masking={"kind": kind}).name == "plain"
-    assert choose(masking={"kind": kind}).name == "fast"
+    assert choose(train={"engine": "plain"}, masking={"kind": kind}).facts.name == "plain"
+    assert choose(masking={"kind": kind}).facts.name == "fast"

@@ -110,6 +110,44 @@ class StepResult:
     preference: PreferenceFigures | None = None
 
 
+@dataclass(frozen=True)
+class EngineFacts:
+    """Facts of a loaded engine, as it is at present; a smaller memory plan changes the last three.
+
+    Attributes:
+        name: which engine, "fast" or "plain".
+        trains: kind of training.
+        layout: arrangement of rows in a pass, such as "packed" or "padded".
+        coverage: share of each layer kind's weights that is trained or adapted, counted on the loaded model.
+        memory_plan: plan in use, as text that `EngineSpec.plan` takes; empty where the engine decides for itself.
+        locked_bytes: host memory that holds offloaded activations and weights, page-locked as far as possible.
+        state_bytes: most bytes of host memory that a snapshot takes.
+    """
+
+    name: str
+    trains: TrainedKind
+    layout: str
+    coverage: Coverage
+    memory_plan: str
+    locked_bytes: int
+    state_bytes: int
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """Documents to evaluate a model on.
+
+    Attributes:
+        documents: documents of as many sequences each.
+        budget: tokens per forward pass.
+        progress: function that is told the number of documents done so far.
+    """
+
+    documents: Sequence[Document]
+    budget: int
+    progress: CountListener = ignore_count
+
+
 class Engine(Protocol):
     """Trains one adapter, or a whole model.
 
@@ -120,33 +158,8 @@ class Engine(Protocol):
     notes: list[str]
 
     @property
-    def name(self) -> str:
-        """Which engine, "fast" or "plain"."""
-        ...
-
-    @property
-    def trains(self) -> TrainedKind:
-        """Kind of training: an adapter or the whole model."""
-        ...
-
-    @property
-    def coverage(self) -> Coverage:
-        """Share of each layer kind's weights that is trained or adapted, counted on the loaded model."""
-        ...
-
-    @property
-    def layout(self) -> str:
-        """Arrangement of rows in a pass, such as "packed" or "padded"."""
-        ...
-
-    @property
-    def memory_plan(self) -> str:
-        """Current memory plan as text that `EngineSpec.plan` takes; empty where the engine decides for itself."""
-        ...
-
-    @property
-    def locked_bytes(self) -> int:
-        """Bytes of host memory that hold offloaded activations and weights, page-locked as far as possible."""
+    def facts(self) -> EngineFacts:
+        """Facts of the engine, as it is at present."""
         ...
 
     def start(
@@ -190,11 +203,6 @@ class Engine(Protocol):
         """Plan that needs less than any plan of `shrink` and takes effect only on loading; empty where none exists."""
         ...
 
-    @property
-    def state_bytes(self) -> int:
-        """Largest number of bytes of host memory that a snapshot takes."""
-        ...
-
     def snapshot(self) -> Callable[[], None]:
         """Copy everything that steps change to host memory, and return a function that restores it."""
         ...
@@ -203,44 +211,29 @@ class Engine(Protocol):
         """Yield the results that arrived since the last call, in order; with `wait`, those of all queued steps."""
         ...
 
-    def held_out_loss(
-        self, documents: Sequence[Document], budget: int, progress: CountListener = ignore_count
-    ) -> tuple[float, int]:
-        """Compute the mean cross entropy (nats) over the supervised tokens of documents, and count these tokens.
-
-        `progress` is told the number of documents read so far.
-        """
+    def held_out_loss(self, request: EvaluationRequest) -> tuple[float, int]:
+        """Compute the mean cross entropy (nats) over the supervised tokens of documents, and count these tokens."""
         ...
 
-    def log_probs(
-        self,
-        documents: Sequence[Document],
-        budget: int,
-        *,
-        adapter: Path | bool = True,
-        progress: CountListener = ignore_count,
-    ) -> npt.NDArray[np.float32]:
+    def log_probs(self, request: EvaluationRequest, adapter: Path | bool = True) -> npt.NDArray[np.float32]:
         """Compute the summed log-probabilities (nats) of supervised tokens.
 
         Args:
-            documents: documents of as many sequences each.
-            budget: tokens per forward pass.
+            request: documents to evaluate.
             adapter: whether the adapter takes part; a folder: the adapter of the same form that is saved there does.
-            progress: function that is told the number of documents done so far.
 
         Returns:
             [documents, sequences]: of preference pairs, those of the chosen and of the rejected reply.
         """
         ...
 
-    def kl_to_base(self, documents: Sequence[Document], budget: int) -> float | None:
+    def kl_to_base(self, request: EvaluationRequest) -> float | None:
         """Compute the mean divergence (nats a token) of the model from the one without its adapter.
 
         It is that of the distribution of the next token, over the whole vocabulary, at the supervised tokens.
 
         Args:
-            documents: documents of one sequence each.
-            budget: tokens per forward pass.
+            request: documents of one sequence each.
 
         Returns:
             The mean; None where there is no adapter, or no supervised token.

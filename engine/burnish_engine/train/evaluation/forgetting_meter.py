@@ -14,7 +14,7 @@ from burnish_engine.contract.run.events import GeneralTextDone
 from burnish_engine.data.templates.spans import RenderedRow
 from burnish_engine.data.tokens.tokenize import Document, Encoder, TokenizerParts
 from burnish_engine.runs.recorder import Recorder
-from burnish_engine.train.base.engine import Engine
+from burnish_engine.train.base.engine import Engine, EvaluationRequest
 from burnish_engine.train.lifecycle.inputs import RunInputs
 
 _PLAIN_TOKENS = 512
@@ -46,10 +46,10 @@ class ForgettingMeter:
             return
         began = time.perf_counter()
         budget = self._recipe.train.micro_batch_tokens
-        if engine.name == "plain":
+        if engine.facts.name == "plain":
             budget = min(budget, _PLAIN_TOKENS)
         documents = general_documents(self._inputs.tokenizer, longest=budget)
-        loss, count = engine.held_out_loss(documents, budget)
+        loss, count = engine.held_out_loss(EvaluationRequest(documents, budget))
         seconds = time.perf_counter() - began
         self._recorder.emit(GeneralTextDone(step=step, loss=loss, tokens=count, seconds=seconds))
 

@@ -14,7 +14,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import EvaluationDone, HeldOutPairsDone, ProgressUnit, SampleDone
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.runs.recorder import Recorder
-from burnish_engine.train.base.engine import Engine, PreferenceFigures
+from burnish_engine.train.base.engine import Engine, EvaluationRequest, PreferenceFigures
 from burnish_engine.train.base.preference import evaluate_labels, evaluate_pairs
 from burnish_engine.train.evaluation.pair_measures import shared_measures
 from burnish_engine.train.lifecycle.inputs import RunInputs
@@ -61,9 +61,11 @@ class Validator:
                 accuracy, chosen_loss = shared_measures(log_probs, rows)
                 shared = HeldOutPairsDone(step=step, pairs=len(rows), accuracy=accuracy, chosen_loss=chosen_loss)
             count, figures = sum(one.supervised_tokens for one in rows), asdict(found)
-            figures["kl_to_base"] = engine.kl_to_base([one.first_sequence() for one in rows[:_KL_ROWS]], budget)
+            chosen = [one.first_sequence() for one in rows[:_KL_ROWS]]
+            figures["kl_to_base"] = engine.kl_to_base(EvaluationRequest(chosen, budget))
         else:
-            loss, count = engine.held_out_loss(rows, budget, lambda done: self._recorder.progress(done, len(rows)))
+            request = EvaluationRequest(rows, budget, lambda done: self._recorder.progress(done, len(rows)))
+            loss, count = engine.held_out_loss(request)
         seconds = time.perf_counter() - began
         self.newest = EvaluationDone(step=step, loss=loss, tokens=count, seconds=seconds, **figures)
         self._recorder.emit(self.newest)
@@ -82,7 +84,7 @@ class Validator:
 
         def log_probs(documents: Sequence[Document], before: int) -> npt.NDArray[np.float32]:
             return engine.log_probs(
-                documents, budget, progress=lambda done: self._recorder.progress(before + done, total, unit)
+                EvaluationRequest(documents, budget, lambda done: self._recorder.progress(before + done, total, unit))
             )
 
         own, references = log_probs(held_out, 0), self._inputs.stream.references

@@ -15,14 +15,12 @@ from typing_extensions import override
 from burnish_engine.advise.facts.engine_choice import is_nf4, storage_notes
 from burnish_engine.advise.facts.planned_run import sharing
 from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
-from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan, SaveLevel, places_alone
 from burnish_engine.contract.recipe.recipe import setting_notes
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.data.tokens.documents import lengths_of
 from burnish_engine.data.tokens.pack import MicroBatch, held_out_batches
-from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.hardware.host.host_memory import host_memory
 from burnish_engine.hardware.probe import probe
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
@@ -36,7 +34,15 @@ from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.generation.generate import generate_replies
 from burnish_engine.models.generation.load_fast import declared_ends
 from burnish_engine.models.generation.sampling import GeneratedReply
-from burnish_engine.train.base.engine import SMALLEST, CountListener, Engine, StepResult, TrainedKind, ignore_count
+from burnish_engine.train.base.engine import (
+    SMALLEST,
+    CountListener,
+    Engine,
+    EngineFacts,
+    EvaluationRequest,
+    StepResult,
+    ignore_count,
+)
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.exchange import ERRORS, GradientSlice
 from burnish_engine.train.base.schedule import learning_rate
@@ -73,10 +79,6 @@ class FastEngine(Engine):
     Attributes:
         plan: memory plan in use.
     """
-
-    name = "fast"
-    trains: TrainedKind = "adapter"
-    layout = "packed"
 
     def __init__(self, spec: EngineSpec) -> None:
         source, recipe, stream, device, adapter = spec.source, spec.recipe, spec.stream, spec.device, spec.adapter
@@ -195,18 +197,16 @@ class FastEngine(Engine):
 
     @property
     @override
-    def coverage(self) -> Coverage:
-        return self._coverage
-
-    @property
-    @override
-    def memory_plan(self) -> str:
-        return self.plan.model_dump_json()
-
-    @property
-    @override
-    def locked_bytes(self) -> int:
-        return self._offloaded_bytes + self.model.loaded.pages.bytes
+    def facts(self) -> EngineFacts:
+        return EngineFacts(
+            name="fast",
+            trains="adapter",
+            layout="packed",
+            coverage=self._coverage,
+            memory_plan=self.plan.model_dump_json(),
+            locked_bytes=self._offloaded_bytes + self.model.loaded.pages.bytes,
+            state_bytes=4 * self.model.optimizer.param.nbytes,  # weights, two moments, of some the weights once more
+        )
 
     @property
     def _offloaded_bytes(self) -> int:
@@ -233,14 +233,9 @@ class FastEngine(Engine):
         device, spec = self.model.device, self.model.loaded.decoder.spec
         if device.type == "cpu":
             return ""
-        room = lockable_memory(device) + self.locked_bytes  # which loading anew gives back
+        room = lockable_memory(device) + self.facts.locked_bytes  # which loading anew gives back
         smaller = self._with_weights_away(self.plan, spec, room)
         return "" if smaller == self.plan else smaller.model_dump_json()
-
-    @property
-    @override
-    def state_bytes(self) -> int:
-        return 4 * self.model.optimizer.param.nbytes  # the weights, two moments, and of some the weights once more
 
     @override
     def snapshot(self) -> Callable[[], None]:
@@ -315,10 +310,8 @@ class FastEngine(Engine):
         return self._trainer.results(wait=wait) if self._trainers else iter(())
 
     @override
-    def held_out_loss(
-        self, documents: Sequence[Document], budget: int, progress: CountListener = ignore_count
-    ) -> tuple[float, int]:
-        return mean_loss(self.pass_losses(self.evaluation_passes(documents, budget), progress))
+    def held_out_loss(self, request: EvaluationRequest) -> tuple[float, int]:
+        return mean_loss(self.pass_losses(self.evaluation_passes(request), request.progress))
 
     def pass_losses(self, passes: EvaluationPasses, progress: CountListener = ignore_count) -> torch.Tensor:
         """Compute the loss of each pass of an evaluation; see `fast_evaluate.pass_losses`."""
@@ -326,16 +319,10 @@ class FastEngine(Engine):
             return pass_losses(self.model.loaded.decoder, passes, progress)
 
     @override
-    def log_probs(
-        self,
-        documents: Sequence[Document],
-        budget: int,
-        *,
-        adapter: Path | bool = True,
-        progress: CountListener = ignore_count,
-    ) -> npt.NDArray[np.float32]:
-        each = len(documents[0].sequence_lengths) if len(documents) else 1
-        return self.pass_log_probs(self.evaluation_passes(documents, budget), each, adapter=adapter, progress=progress)
+    def log_probs(self, request: EvaluationRequest, adapter: Path | bool = True) -> npt.NDArray[np.float32]:
+        each = len(request.documents[0].sequence_lengths) if len(request.documents) else 1
+        passes = self.evaluation_passes(request)
+        return self.pass_log_probs(passes, each, adapter=adapter, progress=request.progress)
 
     def pass_log_probs(
         self, passes: EvaluationPasses, each: int, *, adapter: Path | bool, progress: CountListener = ignore_count
@@ -350,8 +337,8 @@ class FastEngine(Engine):
             return sequence_log_probs(self.model.loaded.decoder, passes, each, progress)
 
     @override
-    def kl_to_base(self, documents: Sequence[Document], budget: int) -> float | None:
-        passes = self.evaluation_passes(documents, budget)
+    def kl_to_base(self, request: EvaluationRequest) -> float | None:
+        passes = self.evaluation_passes(request)
         with self._trainer.on_stream(), self.model.averaged(), self._trainer.idle_memory():
             return mean_divergence(self.model.loaded.decoder, passes, self.without_adapter)
 
@@ -364,13 +351,13 @@ class FastEngine(Engine):
         """Layout of training's largest bucket."""
         return max(self.layouts, key=lambda one: one.capacity)
 
-    def evaluation_passes(self, documents: Sequence[Document], budget: int) -> EvaluationPasses:
-        """Plan the passes of an evaluation, each of at most `budget` tokens."""
-        layout = self.largest_layout
+    def evaluation_passes(self, request: EvaluationRequest) -> EvaluationPasses:
+        """Plan the passes of an evaluation."""
+        documents, layout = request.documents, self.largest_layout
         longest = int(lengths_of(documents).max()) if len(documents) else 0
         if longest > layout.capacity:  # training's passes may all be shorter than the budget
-            layout = replace(layout, capacity=buckets(budget, packed=True, most=longest)[-1])
-        return EvaluationPasses(held_out_batches(documents, min(budget, layout.capacity)), layout)
+            layout = replace(layout, capacity=buckets(request.budget, packed=True, most=longest)[-1])
+        return EvaluationPasses(held_out_batches(documents, min(request.budget, layout.capacity)), layout)
 
     @override
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:

@@ -232,7 +232,7 @@ class Guard:
         def begins(check: Check) -> None:
             self._progress(planned.index(check), len(planned), check)
 
-        self._coverage = engine.coverage
+        self._coverage = engine.facts.coverage
         begins(planned[0])
         early = [*self._check_coverage(), *self._check_rows()]
         if not self._probes or any(finding.stops for finding in early):
@@ -306,7 +306,7 @@ class Guard:
     def _unchanged(self, engine: Engine, step: int) -> list[GuardFinding]:
         probe = probe_for(engine)
         still, of = probe_checks.unmoved_groups(probe, self._trained, checksums(probe.trained()))
-        partly = engine.trains == "adapter" and not self._facts.recipe.masking.is_active
+        partly = engine.facts.trains == "adapter" and not self._facts.recipe.masking.is_active
         if partly and len(still) < of:
             still = [name for name in still if "expert" not in name]  # one that no token was sent to stays as it is
         if not still or (len(still) < of and not partly):

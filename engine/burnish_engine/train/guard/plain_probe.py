@@ -72,7 +72,7 @@ class PlainProbe(EngineProbe):
                 logits = model(**inputs, use_cache=False).logits
         finally:
             model.train(was_training)
-        if self._engine.layout not in plain_step.BY_ROW:
+        if self._engine.facts.layout not in plain_step.BY_ROW:
             return logits[0][rows.to(logits.device)].float().cpu()
         places = np.searchsorted(batch.boundaries, rows.numpy(), side="right") - 1
         offsets = rows.numpy() - batch.boundaries[places]
@@ -84,7 +84,7 @@ class PlainProbe(EngineProbe):
 
     @override
     def frozen(self) -> Mapping[str, torch.Tensor]:
-        if self._engine.trains == "model":
+        if self._engine.facts.trains == "model":
             return {}
         trained = {name for name, _ in self._engine.parameters}
         named = self._engine.model.named_parameters()
@@ -93,7 +93,7 @@ class PlainProbe(EngineProbe):
     @override
     @contextmanager
     def without_adapter(self) -> Iterator[bool]:
-        if self._engine.trains == "model":
+        if self._engine.facts.trains == "model":
             yield False
             return
         with self._engine.model.disable_adapter():
@@ -101,7 +101,7 @@ class PlainProbe(EngineProbe):
 
     def _parts(self, batch: MicroBatch) -> list[MicroBatch]:
         """Split a batch where each row has a pass of its own."""
-        return plain_step.passes_of(batch, "alone", 0) if self._engine.layout == "alone" else [batch]
+        return plain_step.passes_of(batch, "alone", 0) if self._engine.facts.layout == "alone" else [batch]
 
     def _inputs(self, batch: MicroBatch) -> tuple[dict[str, Any], torch.Tensor]:
         return plain_step.model_inputs(self._engine.model, batch, self._engine._device, self._engine._layout)
@@ -109,7 +109,7 @@ class PlainProbe(EngineProbe):
     def _expected(self) -> dict[str, torch.nn.Parameter]:
         """Return the parameters that should have a gradient, also where something took them out of training."""
         found = {name: value for name, value in self._engine.parameters if value.numel()}
-        if self._engine.trains == "adapter":
+        if self._engine.facts.trains == "adapter":
             found |= {name: value for name, value in self._engine.model.named_parameters() if _ADAPTER in name}
         return found
 

@@ -130,7 +130,7 @@ class CardKeeper:
         patient_until = time.monotonic() + (_PATIENCE_S if ending else float("inf"))
         while self._thread.is_alive() and time.monotonic() < patient_until:
             self._thread.join(_JOIN_S)
-        folder = self._paths.root / engine.trains
+        folder = self._paths.root / engine.facts.trains
         try:
             files = [
                 HashedFile(name=path.name, bytes=path.stat().st_size, sha256=sha256_file(path))
@@ -139,16 +139,16 @@ class CardKeeper:
             ]
         except OSError as error:
             files = []
-            self._unread.append(f"{engine.trains}: {error.strerror or error}")
+            self._unread.append(f"{engine.facts.trains}: {error.strerror or error}")
         with self._lock:
             result = CardResult(
                 t=time.time(),
                 ended=_ENDED[ending],
                 step=step,
                 tokens=tokens,
-                trained=engine.trains,
+                trained=engine.facts.trains,
                 files=files,
-                memory_plan=plan_text(engine.memory_plan),
+                memory_plan=plan_text(engine.facts.memory_plan),
                 best_step=best.best.step if best else None,
                 best_loss=best.best.loss if best else None,
                 forgetting=forgetting,

@@ -75,12 +75,12 @@ def new_card(setup: RunSetup, engine: Engine) -> RunCard:
     circumstances = RunEnvironment(
         **_machine(setup.device),
         threads=setup.threads,
-        engine=engine.name,
+        engine=engine.facts.name,
         precision=setup.precision,
-        weights="nf4" if nf4 else (engine.name == "fast" and eight_bits.stored) or setup.precision,
+        weights="nf4" if nf4 else (engine.facts.name == "fast" and eight_bits.stored) or setup.precision,
         products=setup.products.products,
-        layout=engine.layout,
-        memory_plan=plan_text(engine.memory_plan),
+        layout=engine.facts.layout,
+        memory_plan=plan_text(engine.facts.memory_plan),
     )
     first_held_out = len(files_under(recipe.data.files))
     return RunCard(
@@ -101,7 +101,7 @@ def new_card(setup: RunSetup, engine: Engine) -> RunCard:
             tokens=int(lengths_of(data.train).sum()),
             learned_tokens=int(supervised_tokens_of(data.train).sum()),
         ),
-        coverage=engine.coverage,
+        coverage=engine.facts.coverage,
         start=hashed_files(setup.inputs.start) if setup.inputs.start else [],
         base=CardModel(
             name=source.name,

@@ -97,10 +97,10 @@ def save_checkpoint(folder: Path, engine: Engine, position: Position, device: to
     def write() -> None:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
-        engine.save_adapter(aside / engine.trains)
+        engine.save_adapter(aside / engine.facts.trains)
         save_file(engine.optimizer_tensors(), aside / "optimizer.safetensors")
         save_file(_torch_rng(device), aside / "rng.safetensors")
-        there = replace(position, plan=engine.memory_plan)  # it may have become smaller while this was written
+        there = replace(position, plan=engine.facts.memory_plan)  # it may have become smaller while this was written
         state = {"v": CHECKPOINT_VERSION, **asdict(there), "python_rng": _python_rng(), "numpy_rng": _numpy_rng()}
         write_atomic(aside / "state.json", json.dumps(state) + "\n")
         hashes = {path.relative_to(aside).as_posix(): _sync_and_hash(path) for path in _files(aside)}
@@ -125,7 +125,7 @@ def try_saving(folder: Path, engine: Engine) -> None:
     def write() -> None:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
-        engine.save_adapter(aside / engine.trains)
+        engine.save_adapter(aside / engine.facts.trains)
 
     try:
         _guarded(folder, write)

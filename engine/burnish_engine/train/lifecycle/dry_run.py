@@ -14,7 +14,7 @@ from burnish_engine.data.tokens.pack import MicroBatch, held_out_batches
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.hardware.host.host_memory import host_memory
 from burnish_engine.runs.recorder import Recorder
-from burnish_engine.train.base.engine import Engine
+from burnish_engine.train.base.engine import Engine, EvaluationRequest
 from burnish_engine.train.base.random_state import snapshot_random_state
 from burnish_engine.train.base.stream import pass_size
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
@@ -40,7 +40,7 @@ def dry_run_if_long(engine: Engine, setup: RunSetup, recorder: Recorder, step: i
     left = steps - step
     if not (is_worthwhile(left, setup.predicted_s * left / steps) and has_room(engine)):
         return
-    batch = inputs.stream.longest(inputs.budget.micro_batches, padded=engine.layout == "padded")
+    batch = inputs.stream.longest(inputs.budget.micro_batches, padded=engine.facts.layout == "padded")
     recorder.phase("dry_run", f"{batch.tokens:,} tokens, evaluation and save")
     dry_run(
         engine,
@@ -66,7 +66,7 @@ def is_worthwhile(steps: int, seconds: float) -> bool:
 
 def has_room(engine: Engine) -> bool:
     """Return whether host memory has room for a copy of everything that steps change; a whole model takes much."""
-    return engine.state_bytes < host_memory()[1] / 2
+    return engine.facts.state_bytes < host_memory()[1] / 2
 
 
 def dry_run(
@@ -99,7 +99,8 @@ def dry_run(
         for _result in engine.results(wait=True):
             pass
     if held_out:
-        engine.held_out_loss(_longest_pass(held_out, budget, padded=engine.layout == "padded"), budget)
+        longest = _longest_pass(held_out, budget, padded=engine.facts.layout == "padded")
+        engine.held_out_loss(EvaluationRequest(longest, budget))
     checkpoints.try_saving(checkpoints_folder, engine)
     put_back()
     put_random_back()

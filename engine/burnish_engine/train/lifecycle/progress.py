@@ -14,7 +14,7 @@ from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.contract.run.events import LayersPlaced, StepDone
 from burnish_engine.models.device.device import memory_bytes
 from burnish_engine.runs.recorder import Recorder, predicted_end
-from burnish_engine.train.base.engine import StepResult
+from burnish_engine.train.base.engine import EngineFacts, StepResult
 from burnish_engine.train.lifecycle.checkpoint import Position
 from burnish_engine.train.lifecycle.inputs import RunInputs
 from burnish_engine.train.lifecycle.measure import Measure
@@ -81,21 +81,19 @@ class StepRecorder:
         self._told = ""
         recorder.observe(left.observe)
 
-    def follow(self, name: str, locked: Callable[[], int], plan: Callable[[], str]) -> None:
-        """Switch to the steps of another engine. No reference to it is kept, since it may have to free its memory.
+    def follow(self, facts: Callable[[], EngineFacts]) -> None:
+        """Switch to the steps of another engine, whose present facts a function returns."""
 
-        Args:
-            name: name of the engine.
-            locked: function that returns the engine's bytes of page-locked host memory.
-            plan: function that returns the engine's memory plan, as text.
-        """
-        self._plan = plan
-        self._measure.engine, self._measure.locked = name, locked
+        def locked() -> int:
+            return facts().locked_bytes
+
+        self._facts = facts
+        self._measure.engine, self._measure.locked = facts().name, locked
         self._spill = SpillWatch(self._device, locked=locked)
 
     def tell_plan(self) -> None:
         """Record where layers keep what they need, unless nothing changed or the engine has no such plan."""
-        text = self._plan()
+        text = self._facts().memory_plan
         if text == self._told:
             return
         self._told = text

@@ -15,9 +15,8 @@ from typing_extensions import override
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.data.tokens.pack import MicroBatch, pass_cost
-from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.device.device import MEMORY_ERRORS
-from burnish_engine.train.base.engine import CountListener, ignore_count
+from burnish_engine.train.base.engine import CountListener, EvaluationRequest
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.exchange import ERRORS
 from burnish_engine.train.exchange.deal import deal_by_cost
@@ -75,7 +74,7 @@ class LeadingEngine(FastEngine):
         if not self._loading:
             self._load_shared(spec, self.plan)
         ranks.wait()
-        self._others_plan = self.memory_plan
+        self._others_plan = self.facts.memory_plan
         recipe, gradient = spec.recipe, self.model.optimizer.grad
         passes = recipe.train.accumulation / ranks.size
         self._choice = choose_exchange(ranks, gradient, recipe.devices, passes, spec.precision)
@@ -99,9 +98,10 @@ class LeadingEngine(FastEngine):
     @override
     def use_plan(self, plan: MemoryPlan) -> None:
         super().use_plan(plan)
-        if self._others_plan and self._others_plan != self.memory_plan:
-            self._ranks.call({"do": "plan", "plan": self.memory_plan})
-            self._others_plan = self.memory_plan
+        now = self.facts.memory_plan
+        if self._others_plan and self._others_plan != now:
+            self._ranks.call({"do": "plan", "plan": now})
+            self._others_plan = now
 
     @override
     def start(
@@ -137,43 +137,30 @@ class LeadingEngine(FastEngine):
         return None
 
     @override
-    def held_out_loss(
-        self, documents: Sequence[Document], budget: int, progress: CountListener = ignore_count
-    ) -> tuple[float, int]:
-        if not self._shares or not len(documents):
-            return super().held_out_loss(documents, budget, progress)
-        passes = self.evaluation_passes(documents, budget)
-        return mean_loss(torch.cat([*self._evaluate(documents, passes, 0, True, progress)], dim=1))
+    def held_out_loss(self, request: EvaluationRequest) -> tuple[float, int]:
+        if not self._shares or not len(request.documents):
+            return super().held_out_loss(request)
+        passes = self.evaluation_passes(request)
+        return mean_loss(torch.cat([*self._evaluate(request, passes, 0, True)], dim=1))
 
     @override
-    def log_probs(
-        self,
-        documents: Sequence[Document],
-        budget: int,
-        *,
-        adapter: Path | bool = True,
-        progress: CountListener = ignore_count,
-    ) -> npt.NDArray[np.float32]:
+    def log_probs(self, request: EvaluationRequest, adapter: Path | bool = True) -> npt.NDArray[np.float32]:
+        documents = request.documents
         is_alone = adapter is True and not self._shares  # before the start others' weights are not ours
         if is_alone or not len(documents):
-            return super().log_probs(documents, budget, adapter=adapter, progress=progress)
+            return super().log_probs(request, adapter)
         each = len(documents[0].sequence_lengths)
-        passes = self.evaluation_passes(documents, budget)
+        passes = self.evaluation_passes(request)
         order = [row for group in passes.batches.groups for row in group]
         found_NS = np.zeros((len(documents), each), dtype=np.float32)
-        found_NS[order] = torch.cat([*self._evaluate(documents, passes, each, adapter, progress)]).numpy()
+        found_NS[order] = torch.cat([*self._evaluate(request, passes, each, adapter)]).numpy()
         return found_NS
 
     def _evaluate(
-        self,
-        documents: Sequence[Document],
-        all_passes: EvaluationPasses,
-        each: int,
-        adapter: Path | bool,
-        progress: CountListener,
+        self, request: EvaluationRequest, all_passes: EvaluationPasses, each: int, adapter: Path | bool
     ) -> Iterator[torch.Tensor]:
         """Deal an evaluation to the ranks; yield the results of each round of passes; see `evaluate_share`."""
-        batches, done = all_passes.batches, 0
+        batches, done, documents = all_passes.batches, 0, request.documents
         for first in range(0, len(batches), ROUND_PASSES * self._ranks.size):
             passes = replace(all_passes, batches=batches[first : first + ROUND_PASSES * self._ranks.size])
             groups = passes.batches.groups
@@ -185,13 +172,13 @@ class LeadingEngine(FastEngine):
             order = evaluation_order(passes, each, adapter)
             self._ranks.begin(order, shares[1:])
             try:
-                found = evaluate_share(self, order, shares[0], partial(_count_on, progress, done))
+                found = evaluate_share(self, order, shares[0], partial(_count_on, request.progress, done))
             except MEMORY_ERRORS:
                 self._ranks.drop_step()
                 raise
             self._rank_exchange.add_up(found)
             done += sum(len(group) for group in groups)
-            progress(done)
+            request.progress(done)
             yield found.cpu()
 
     @override

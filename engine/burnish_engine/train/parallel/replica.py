@@ -118,7 +118,7 @@ class RunReplica(Replica):
             self._take_part(lambda: self._sharded.append(ShardedEngine(spec, *self._server.place)))
             return {}
         self._engines.append(FastEngine(replace(spec, memory=RankWindows(*self._server.place, self._server.meet))))
-        return {"plan": self._engine.memory_plan}
+        return {"plan": self._engine.facts.memory_plan}
 
     @override
     def use_plan(self, plan: str) -> None:

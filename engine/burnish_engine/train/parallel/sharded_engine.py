@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +23,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
+from burnish_engine.train.base.engine import EngineFacts
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.exchange.collectives import Collectives
 from burnish_engine.train.exchange.deal import cost_of, deal_by_cost
@@ -93,8 +95,8 @@ class ShardedEngine(PlainEngine):
 
     @property
     @override
-    def state_bytes(self) -> int:
-        return 2**62  # nothing is copied to be tried first: all ranks would have to
+    def facts(self) -> EngineFacts:
+        return replace(super().facts, state_bytes=2**62)  # nothing is copied to be tried first: all ranks would have to
 
     @override
     def shrink(self) -> str:

@@ -16,10 +16,8 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.recipe.recipe import Recipe, setting_notes
 from burnish_engine.data.tokens.pack import MicroBatch
-from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.device.precision import exact_products
 from burnish_engine.models.families.adapter_targets import check_targets
@@ -35,11 +33,10 @@ from burnish_engine.models.transformers_path.model_shape import (
 )
 from burnish_engine.train.base.engine import (
     SMALLEST,
-    CountListener,
     Engine,
+    EngineFacts,
+    EvaluationRequest,
     StepResult,
-    TrainedKind,
-    ignore_count,
     whole_update,
 )
 from burnish_engine.train.base.engine_spec import EngineSpec
@@ -73,8 +70,6 @@ class PlainEngine(Engine):
     Args:
         spec: specification of the engine.
     """
-
-    name = "plain"
 
     def __init__(self, spec: EngineSpec) -> None:
         recipe, device, adapter = spec.recipe, spec.device, spec.adapter
@@ -120,28 +115,18 @@ class PlainEngine(Engine):
 
     @property
     @override
-    def trains(self) -> TrainedKind:
-        return "model" if self._whole else "adapter"
-
-    @property
-    @override
-    def coverage(self) -> Coverage:
-        return self._coverage
-
-    @property
-    @override
-    def memory_plan(self) -> str:
-        return self._plan
-
-    @property
-    @override
-    def layout(self) -> str:
-        return self._layout
-
-    @property
-    @override
-    def locked_bytes(self) -> int:
-        return 0
+    def facts(self) -> EngineFacts:
+        copies = 4 if self._recipe.train.optimizer == "schedule_free" else 3  # the weights and two moments
+        copies += self._recipe.masking.is_active  # a mean for the masks, where the optimizer has none
+        return EngineFacts(
+            name="plain",
+            trains="model" if self._whole else "adapter",
+            layout=self._layout,
+            coverage=self._coverage,
+            memory_plan=self._plan,
+            locked_bytes=0,
+            state_bytes=copies * sum(value.nbytes for _, value in self.parameters),
+        )
 
     @override
     def start(
@@ -172,13 +157,6 @@ class PlainEngine(Engine):
         return "activations are computed again in the backward pass, slower by about a third"
 
     loading_plan = ""
-
-    @property
-    @override
-    def state_bytes(self) -> int:
-        copies = 4 if self._recipe.train.optimizer == "schedule_free" else 3  # the weights and two moments
-        copies += self._recipe.masking.is_active  # a mean for the masks, where the optimizer has none
-        return copies * sum(value.nbytes for _, value in self.parameters)
 
     @override
     def snapshot(self) -> Callable[[], None]:
@@ -272,34 +250,21 @@ class PlainEngine(Engine):
         return iter(found)
 
     @override
-    def held_out_loss(
-        self, documents: Sequence[Document], budget: int, progress: CountListener = ignore_count
-    ) -> tuple[float, int]:
+    def held_out_loss(self, request: EvaluationRequest) -> tuple[float, int]:
         with self._averaged(), self.computing():
-            return held_out_loss(
-                self.model, documents, budget=budget, device=self._device, layout=self._layout, progress=progress
-            )
+            return held_out_loss(self.model, request, self._device, self._layout)
 
     @override
-    def log_probs(
-        self,
-        documents: Sequence[Document],
-        budget: int,
-        *,
-        adapter: Path | bool = True,
-        progress: CountListener = ignore_count,
-    ) -> npt.NDArray[np.float32]:
+    def log_probs(self, request: EvaluationRequest, adapter: Path | bool = True) -> npt.NDArray[np.float32]:
         with self._averaged(), self.computing(), self._other_adapter(adapter):
-            return log_probs(
-                self.model, documents, budget=budget, device=self._device, layout=self._layout, progress=progress
-            )
+            return log_probs(self.model, request, self._device, self._layout)
 
     @override
-    def kl_to_base(self, documents: Sequence[Document], budget: int) -> float | None:
+    def kl_to_base(self, request: EvaluationRequest) -> float | None:
         if self._whole:
             return None
         with self._averaged():
-            return mean_divergence(self.model, documents, budget=budget, device=self._device, layout=self._layout)
+            return mean_divergence(self.model, request, self._device, self._layout)
 
     @contextmanager
     def _other_adapter(self, adapter: Path | bool) -> Iterator[None]:

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import torch
 
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
-from burnish_engine.data.tokens.pack import MicroBatch, held_out_batches
-from burnish_engine.data.tokens.tokenize import Document
-from burnish_engine.train.base.engine import CountListener, ignore_count
+from burnish_engine.data.tokens.pack import MicroBatch
+from burnish_engine.train.base.engine import EvaluationRequest
 from burnish_engine.train.base.preference import PairLogProbs, label_losses, pair_losses
+from burnish_engine.train.plain.evaluate import evaluation_passes
 from burnish_engine.train.plain.plain_step import (
     PlainLayout,
     documents_apart,
@@ -114,39 +114,30 @@ def estimate_kl(
 
 @torch.no_grad()
 def log_probs(
-    model: Any,
-    documents: Sequence[Document],
-    *,
-    budget: int,
-    device: torch.device,
-    layout: PlainLayout,
-    progress: CountListener = ignore_count,
+    model: Any, request: EvaluationRequest, device: torch.device, layout: PlainLayout
 ) -> npt.NDArray[np.float32]:
     """Compute [documents, sequences] the log-probabilities of supervised tokens; see `Engine.log_probs`."""
+    documents = request.documents
     each = len(documents[0].sequence_lengths) if len(documents) else 1
     found_NS, done = np.zeros((len(documents), each), dtype=np.float32), 0
     with _evaluating(model):
-        whole = held_out_batches(documents, budget)
-        for batch in (part for one in whole for part in passes_of(one, layout, budget)):
+        for batch in evaluation_passes(request, layout):
             if not batch.supervised_tokens:
                 continue
             with documents_apart(batch, layout):
                 log_prob_S = sequence_log_probs(model, batch, device, layout)
             found_NS[list(batch.rows)] = log_prob_S.cpu().numpy().reshape(-1, each)
             done += len(batch.rows)
-            progress(done)
+            request.progress(done)
     return found_NS
 
 
 @torch.no_grad()
-def mean_divergence(
-    model: Any, documents: Sequence[Document], *, budget: int, device: torch.device, layout: PlainLayout
-) -> float | None:
+def mean_divergence(model: Any, request: EvaluationRequest, device: torch.device, layout: PlainLayout) -> float | None:
     """Compute the mean divergence (nats a token) from the model without its adapter; see `Engine.kl_to_base`."""
     total, count = 0.0, 0
     with _evaluating(model):
-        whole = held_out_batches(documents, budget)
-        for batch in (part for one in whole for part in passes_of(one, layout, budget)):
+        for batch in evaluation_passes(request, layout):
             if not batch.supervised_tokens:
                 continue
             with documents_apart(batch, layout):

@@ -76,9 +76,9 @@ class CheckpointWriter:
             recipe_hash=setup.recipe_hash,
             threads=setup.threads,
             precision=setup.precision,
-            layout=engine.layout,
+            layout=engine.facts.layout,
             device=setup.device.type,
-            engine=engine.name,
+            engine=engine.facts.name,
             guard=record.model_dump_json(),
             products=setup.products.products,
         )

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,19 +21,16 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.data.tokens.pack import MicroBatch
-from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
 from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.train.base.engine import (
     SMALLEST,
-    CountListener,
     Engine,
+    EngineFacts,
+    EvaluationRequest,
     HalfUpdatedError,
     StepResult,
-    TrainedKind,
-    ignore_count,
 )
 from burnish_engine.train.base.random_state import snapshot_random_state
 
@@ -68,43 +66,14 @@ class RecoveringEngine(Engine):
 
     @property
     @override
-    def name(self) -> str:
-        return self._engine.name
-
-    @property
-    @override
-    def trains(self) -> TrainedKind:
-        return self._engine.trains
-
-    @property
-    @override
-    def layout(self) -> str:
-        return self._engine.layout
-
-    @property
-    @override
-    def memory_plan(self) -> str:
-        return self._next_plan or self._engine.memory_plan
+    def facts(self) -> EngineFacts:
+        facts = self._engine.facts
+        return replace(facts, memory_plan=self._next_plan) if self._next_plan else facts
 
     @property
     @override
     def loading_plan(self) -> str:
         return self._engine.loading_plan
-
-    @property
-    @override
-    def state_bytes(self) -> int:
-        return self._engine.state_bytes
-
-    @property
-    @override
-    def coverage(self) -> Coverage:
-        return self._engine.coverage
-
-    @property
-    @override
-    def locked_bytes(self) -> int:
-        return self._engine.locked_bytes
 
     @override
     def start(
@@ -113,7 +82,7 @@ class RecoveringEngine(Engine):
         def start(after: int) -> None:
             self._engine.start(after, total_steps, total_micro_batches, source)
 
-        self._start, self._step = None, step  # what was begun before is not to be gone on with
+        self._start, self._step = None, step  # a retry of this call must not start what was trained before
         self._arrived.clear()
         self._retry("getting ready to train", lambda: start(step))
         self._start = start
@@ -144,28 +113,16 @@ class RecoveringEngine(Engine):
         yield from self._engine.results(wait=wait)
 
     @override
-    def held_out_loss(
-        self, documents: Sequence[Document], budget: int, progress: CountListener = ignore_count
-    ) -> tuple[float, int]:
-        return self._retry("the evaluation", lambda: self._engine.held_out_loss(documents, budget, progress))
+    def held_out_loss(self, request: EvaluationRequest) -> tuple[float, int]:
+        return self._retry("the evaluation", lambda: self._engine.held_out_loss(request))
 
     @override
-    def log_probs(
-        self,
-        documents: Sequence[Document],
-        budget: int,
-        *,
-        adapter: Path | bool = True,
-        progress: CountListener = ignore_count,
-    ) -> npt.NDArray[np.float32]:
-        return self._retry(
-            "the log-probabilities of replies",
-            lambda: self._engine.log_probs(documents, budget, adapter=adapter, progress=progress),
-        )
+    def log_probs(self, request: EvaluationRequest, adapter: Path | bool = True) -> npt.NDArray[np.float32]:
+        return self._retry("the log-probabilities of replies", lambda: self._engine.log_probs(request, adapter))
 
     @override
-    def kl_to_base(self, documents: Sequence[Document], budget: int) -> float | None:
-        return self._retry("the divergence from the base", lambda: self._engine.kl_to_base(documents, budget))
+    def kl_to_base(self, request: EvaluationRequest) -> float | None:
+        return self._retry("the divergence from the base", lambda: self._engine.kl_to_base(request))
 
     @override
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:

@@ -48,9 +48,9 @@ def test_prompts_are_asked_with_the_system_prompt_that_rows_are_trained_with():
 def test_the_held_out_rows_are_evaluated_in_passes_of_the_recipe_and_their_tokens_counted():
     asked, told, state, counts = [], [], {}, []
 
-    def held_out_loss(rows, budget, progress):
-        asked.append((rows, budget))
-        progress(1)
+    def held_out_loss(request):
+        asked.append((request.documents, request.budget))
+        request.progress(1)
         return 2.5, 70
 
     recipe = parse_recipe("[train]\nmicro_batch_tokens = 2048\n")
@@ -72,14 +72,14 @@ def test_the_held_out_rows_are_evaluated_in_passes_of_the_recipe_and_their_token
 def test_held_out_pairs_are_read_once_and_each_step_that_may_be_the_result_tells_more(patience, tells_more):
     asked, told = [], []
 
-    def log_probs(documents, budget, *, progress):
-        asked.append(len(documents))
-        progress(len(documents))
+    def log_probs(request):
+        asked.append(len(request.documents))
+        request.progress(len(request.documents))
         return np.array([[-3.0, -4.0], [-5.0, -2.0]], dtype=np.float32)
 
     supervised = np.array([False, True, True, False, True])
     pairs = [Document(np.arange(5, dtype=np.int32), supervised, row, "", rejected_from=3) for row in (1, 2)]
-    engine = SimpleNamespace(log_probs=log_probs, kl_to_base=lambda _documents, _budget: 0.5)
+    engine = SimpleNamespace(log_probs=log_probs, kl_to_base=lambda _request: 0.5)
     recorder = SimpleNamespace(emit=told.append, update=lambda **_: None, progress=lambda *_: None)
     inputs = SimpleNamespace(
         held_out=pairs, held_out_mismatched=None, stream=SimpleNamespace(references=None),

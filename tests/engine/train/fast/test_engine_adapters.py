@@ -59,10 +59,10 @@ def test_targets_that_the_model_lacks_are_told(make):
 
 @pytest.mark.full
 def test_coverage_is_counted_on_the_adapter_that_was_made(make):
-    some = make(sections={"adapter": {"targets": ["q_proj", "k_proj", "v_proj", "o_proj"]}}).engine.coverage
+    some = make(sections={"adapter": {"targets": ["q_proj", "k_proj", "v_proj", "o_proj"]}}).engine.facts.coverage
     assert {one.kind: one.reached / one.weights for one in some.kinds} == {"attention": 1.0, "feed-forward": 0.0}
     for engine in ("fast", "plain"):
-        whole = make(sections={"train": {"engine": engine}}).engine.coverage
+        whole = make(sections={"train": {"engine": engine}}).engine.facts.coverage
         assert [one.reached for one in whole.kinds] == [one.weights for one in whole.kinds]
 
 

@@ -25,7 +25,7 @@ def test_a_pinned_plan_is_carried_out(make):
     for one, other in zip(usual.steps(5), pinned.steps(5), strict=True):
         assert one.loss == pytest.approx(other.loss, rel=1e-5)
         assert one.grad_norm == pytest.approx(other.grad_norm, rel=1e-4)
-    assert pinned.engine.locked_bytes > usual.engine.locked_bytes  # a layer's activations go to host memory
+    assert pinned.engine.facts.locked_bytes > usual.engine.facts.locked_bytes  # a layer's activations go to host memory
 
 
 @pytest.mark.full
@@ -77,7 +77,7 @@ def test_room_for_the_copy_suffices(make, engine, optimizer):
     inner = made.engine
     held = [value.nbytes for value in inner.optimizer_tensors().values()]
     weights = inner.model.optimizer.param.nbytes if engine == "fast" else sum(v.nbytes for _, v in inner.parameters)
-    assert inner.state_bytes >= weights + sum(size for size in held if size > 8)
+    assert inner.facts.state_bytes >= weights + sum(size for size in held if size > 8)
 
 
 @pytest.mark.quick_cases(1)

@@ -6,6 +6,7 @@ import torch
 from burnish_engine.data.prepare import prepare
 from burnish_engine.models.generation.generate import generate_replies
 from burnish_engine.models.transformers_path import plain
+from burnish_engine.train.base.engine import EvaluationRequest
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.plain.plain_engine import PlainEngine
@@ -26,13 +27,15 @@ def test_it_trains_what_the_plain_engine_trains(make):
     assert isinstance(fast.engine, FastEngine)
     assert isinstance(slow.engine, PlainEngine)
     held = fast.data.validation
-    assert fast.engine.held_out_loss(held, 256) == pytest.approx(slow.engine.held_out_loss(held, 256), rel=1e-5)
+    request = EvaluationRequest(held, 256)
+    assert fast.engine.held_out_loss(request) == pytest.approx(slow.engine.held_out_loss(request), rel=1e-5)
     for one, other in zip(fast.steps(6), slow.steps(6), strict=True):
         assert one.loss == pytest.approx(other.loss, rel=1e-5)
         assert one.grad_norm == pytest.approx(other.grad_norm, rel=1e-3)
         for name in ("step", "micro_batches", "tokens", "supervised", "learning_rate", "taken", "loss_scale"):
             assert getattr(one, name) == getattr(other, name), name
-    assert fast.engine.held_out_loss(held, 256) == pytest.approx(slow.engine.held_out_loss(held, 256), rel=1e-5)
+    request = EvaluationRequest(held, 256)
+    assert fast.engine.held_out_loss(request) == pytest.approx(slow.engine.held_out_loss(request), rel=1e-5)
 
 
 @pytest.mark.full
@@ -53,7 +56,7 @@ def test_speaking_and_evaluating_change_nothing(make):
     found = []
     for _ in range(5):
         found += busy.steps(1)
-        busy.engine.held_out_loss(busy.data.validation, 256)
+        busy.engine.held_out_loss(EvaluationRequest(busy.data.validation, 256))
         busy.engine.replies([[5, 6, 7]], 4)
     assert [(one.loss, one.grad_norm) for one in found] == [(one.loss, one.grad_norm) for one in expected]
 
@@ -62,12 +65,12 @@ def test_speaking_and_evaluating_change_nothing(make):
 def test_an_engine_put_back_computes_with_what_was_put_back(make):
     """In 16 bits, where the weights to compute with are copies."""
     engine = (made := make(precision="bf16")).engine
-    before = engine.held_out_loss(made.data.validation, 256)
+    before = engine.held_out_loss(EvaluationRequest(made.data.validation, 256))
     put_back = engine.snapshot()
     made.steps(3)
-    assert engine.held_out_loss(made.data.validation, 256) != before
+    assert engine.held_out_loss(EvaluationRequest(made.data.validation, 256)) != before
     put_back()
-    assert engine.held_out_loss(made.data.validation, 256) == before
+    assert engine.held_out_loss(EvaluationRequest(made.data.validation, 256)) == before
 
 
 @pytest.mark.full
@@ -82,8 +85,8 @@ def test_held_out_rows_may_be_longer_than_all_of_training(make, tmp_path):
     longest = max(len(document) for document in data.validation)
     assert longest > max(layout.capacity for layout in fast.engine.layouts)
     slow = make({"rows": 1, "epochs": 50.0, "max_steps": 2}, {"train": {"engine": "plain"}})
-    wanted = slow.engine.held_out_loss(data.validation, 256)
-    assert fast.engine.held_out_loss(data.validation, 256) == pytest.approx(wanted, rel=1e-5)
+    wanted = slow.engine.held_out_loss(EvaluationRequest(data.validation, 256))
+    assert fast.engine.held_out_loss(EvaluationRequest(data.validation, 256)) == pytest.approx(wanted, rel=1e-5)
 
 
 def test_a_failed_capture_is_one_note(make):
@@ -135,7 +138,7 @@ def test_two_runs_on_a_gpu_have_the_same_bits(make, tmp_path, quantize, monkeypa
         settings, sections = {"accumulation": 2, "epochs": 8.0}, {"model": {"path": path, "quantize": quantize}}
         one = make(settings, sections, precision="bf16", device=torch.device("cuda"))
         steps = one.steps(4)
-        held = one.engine.held_out_loss(one.data.validation, 256)
+        held = one.engine.held_out_loss(EvaluationRequest(one.data.validation, 256))
         replies = one.engine.replies([[5, 6, 7], [8, 9]], 6)
         steps += one.steps(4)
         found.append(([(step.loss, step.grad_norm) for step in steps], held, replies))

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from burnish_engine.data.tokens.tokenize import Document
+from burnish_engine.train.base.engine import EvaluationRequest
 from burnish_engine.train.plain.evaluate import held_out_loss as plain_held_out_loss
 
 from support.models import parity, tiny_models
@@ -41,7 +42,7 @@ def test_it_is_pefts_loss_without_dropout(folders, quantities):
     assert ours.loaded.decoder.layers[0].weights.mixer_in.drop.probability == 0.5
     theirs.train()
     # One by one: in a batch, transformers rotates all rows as the longest asks for.
-    alone = [plain_held_out_loss(theirs, [one], budget=128, device=parity.CPU, layout="padded") for one in documents()]
+    alone = [plain_held_out_loss(theirs, EvaluationRequest([one], 128), parity.CPU, "padded") for one in documents()]
     wanted = sum(loss * count for loss, count in alone if count) / sum(count for _, count in alone)
     loss, count = parity.held_out_loss(ours.loaded.decoder, documents(), budget, layout_of(ours, rows, head_rows))
     assert count == sum(document.supervised_tokens for document in documents())

@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -180,8 +181,7 @@ def test_a_card_that_cannot_be_written_ends_no_run(tmp_path, monkeypatch):
 class SavedEngine:
     """What a keeper asks of an engine."""
 
-    trains = "adapter"
-    memory_plan = ""
+    facts = SimpleNamespace(trains="adapter", memory_plan="")
 
 
 @pytest.fixture

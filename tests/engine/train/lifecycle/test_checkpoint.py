@@ -78,7 +78,7 @@ def test_everything_comes_back(tmp_path, open_engine, name):
     drawn = torch.rand(3), np.random.rand(3), random.random()
     following = [(step.step, step.loss, step.grad_norm) for step in after_steps(engine, 3)]
     assert checkpoints.find_checkpoint(tmp_path) == (folder, [])
-    assert checkpoints.read_position(folder) == replace(position(2, name), plan=engine.memory_plan)
+    assert checkpoints.read_position(folder) == replace(position(2, name), plan=engine.facts.memory_plan)
 
     again = open_engine(name, folder / "adapter", step=2)
     checkpoints.restore_training(folder, again, CPU)

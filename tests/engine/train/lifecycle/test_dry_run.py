@@ -94,7 +94,7 @@ def test_it_trains_the_longest_pass_twice_evaluates_and_saves(made, engine, monk
 
     def watching(inner, batch, **settings):
         class Watched:
-            layout, trains = inner.layout, inner.trains
+            facts = inner.facts
 
             def __getattr__(self, name):
                 def called(*args, **keywords):

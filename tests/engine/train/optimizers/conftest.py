@@ -26,7 +26,7 @@ def run(tiny):
 
     def run(name, engine="fast", **options):
         made.append(Run(tiny, name, engine, **options))
-        assert made[-1].engine.name == engine
+        assert made[-1].engine.facts.name == engine
         return made[-1]
 
     yield run

@@ -2,6 +2,7 @@
 
 import torch
 
+from burnish_engine.train.base.engine import EvaluationRequest
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.choose_engine import make_engine
@@ -44,12 +45,12 @@ class Run:
         return [(result.loss, result.grad_norm) for result in self.engine.results(wait=True)]
 
     def held_out(self):
-        return self.engine.held_out_loss(self.data.validation, 256)[0]
+        return self.engine.held_out_loss(EvaluationRequest(self.data.validation, 256))[0]
 
 
 def state_of(one):
     """Weights and optimizer, by name, copied."""
     found = {key: value.clone() for key, value in one.engine.optimizer_tensors().items()}
-    if one.engine.name == "fast":
+    if one.engine.facts.name == "fast":
         return found | {"param": one.engine.model.optimizer.param.clone()}
     return found | {f"param/{key}": value.detach().clone() for key, value in one.engine.parameters}

@@ -99,7 +99,7 @@ def test_schedules_reach_the_optimizer(run, name, engine, schedule):
 
 def given_rates(engine):
     """The learning rates that the optimizer was given last."""
-    if engine.name == "plain":
+    if engine.facts.name == "plain":
         groups = [group for part in engine._optimizer.parts for group in part.param_groups]
         assert {group[RATE] for group in groups} == {1.0, 2.0}
         return [group["lr"] for group in groups]

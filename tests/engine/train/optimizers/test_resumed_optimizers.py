@@ -38,7 +38,7 @@ def test_a_resumed_run_makes_the_same_steps_to_the_bit(run, tmp_path, name, engi
     torch.manual_seed(5)
     whole = run(name, engine, **options)
     expected = whole.steps(3)
-    position = checkpoints.Position(3, 3, 3, "d", "r", 1, precision, whole.engine.layout, "cpu", engine)
+    position = checkpoints.Position(3, 3, 3, "d", "r", 1, precision, whole.engine.facts.layout, "cpu", engine)
     folder = checkpoints.save_checkpoint(tmp_path / "checkpoints", whole.engine, position, CPU)
     whole.held_out()
     whole.engine.replies([[5, 6, 7]], 2)
@@ -89,7 +89,7 @@ def test_a_run_on_a_gpu_resumes_to_the_bit(run, tmp_path, name, engine, monkeypa
     options = {"precision": "bf16", "device": CUDA, "train": HALF_WARM}
     whole = run(name, engine, **options)
     whole.steps(3)
-    position = checkpoints.Position(3, 3, 3, "d", "r", 1, "bf16", whole.engine.layout, "cuda", engine)
+    position = checkpoints.Position(3, 3, 3, "d", "r", 1, "bf16", whole.engine.facts.layout, "cuda", engine)
     folder = checkpoints.save_checkpoint(tmp_path / "checkpoints", whole.engine, position, CUDA)
     whole.held_out()
     expected = whole.steps(TOTAL - 3)

@@ -10,6 +10,7 @@ import torch
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.recipe_train import Optimizer
+from burnish_engine.train.base.engine import EvaluationRequest
 from burnish_engine.train.base.exchange import ERRORS
 from burnish_engine.train.base.stream import References
 from burnish_engine.train.exchange.rank_exchange import RankExchange
@@ -188,7 +189,7 @@ def test_every_optimizer_keeps_ranks_alike(tmp_path, shared, optimizer):
     def trained(size):
         made = shared(recipe, size)
         results, _ = made.steps(2)
-        loss = made.engine.held_out_loss(made.data.validation, 128)
+        loss = made.engine.held_out_loss(EvaluationRequest(made.data.validation, 128))
         made.engine.queue_step()
         results += made.engine.results(wait=True)
         made.engine.save_adapter(tmp_path / f"{size}")
@@ -210,10 +211,10 @@ def test_an_evaluation_is_dealt_to_all_ranks_and_gives_the_bits_of_one(tmp_path,
     for one in (alone, made):
         one.steps(2)
     rows, first = [made.data.train[index] for index in range(17)], Shares(monkeypatch)
-    loss = alone.engine.held_out_loss(rows, 128)
+    loss = alone.engine.held_out_loss(EvaluationRequest(rows, 128))
     ((passes,),) = first.passes.values()
     dealt = Shares(monkeypatch)
-    assert made.engine.held_out_loss(rows, 128, told.append) == loss
+    assert made.engine.held_out_loss(EvaluationRequest(rows, 128, told.append)) == loss
     assert len(dealt.passes) == size, "every rank had some"
     assert sum(map(sum, dealt.passes.values())) == passes
     assert len(dealt.passes[id(made.engine)]) == -(-passes // (2 * size)), "in rounds"
@@ -232,9 +233,9 @@ def test_log_probabilities_are_dealt_where_all_ranks_hold_the_weights(tmp_path, 
         one.steps(2)
     rows = [made.data.train[index] for index in range(9)]
     for adapter in (False, True):
-        wanted = alone.engine.log_probs(rows, 128, adapter=adapter)
+        wanted = alone.engine.log_probs(EvaluationRequest(rows, 128), adapter=adapter)
         dealt = Shares(monkeypatch)
-        assert np.array_equal(made.engine.log_probs(rows, 128, adapter=adapter), wanted)
+        assert np.array_equal(made.engine.log_probs(EvaluationRequest(rows, 128), adapter=adapter), wanted)
         assert len(dealt.passes) == (2 if started or not adapter else 1)
         assert (wanted < 0).any()
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from burnish_engine.train.base.engine import EvaluationRequest
 from burnish_engine.train.parallel import leading_engine
 from burnish_engine.train.parallel.ranks import OtherRankMemoryError, RankLostError, RanksDifferError
 from burnish_engine.train.recovery.recovery import RecoveringEngine
@@ -30,7 +31,7 @@ def test_out_of_memory_on_one_rank_lets_all_go_on_with_a_smaller_plan(tmp_path, 
     made, told = shared(recipe, 2, failing=Failing(3)), []
     engine = RecoveringEngine(made.engine, CPU, told.append)
     engine.start(0, made.budget.steps, made.budget.micro_batches)
-    before = engine.memory_plan
+    before = engine.facts.memory_plan
     found = []
     for _ in range(5):
         engine.queue_step()
@@ -38,7 +39,7 @@ def test_out_of_memory_on_one_rank_lets_all_go_on_with_a_smaller_plan(tmp_path, 
     found += engine.results(wait=True)
     assert len(told) == 1
     assert "rank 1" in told[0]
-    assert engine.memory_plan != before
+    assert engine.facts.memory_plan != before
     assert figures(found) == figures(results)
     assert torch.equal(made.engine.model.optimizer.param, masters)
 
@@ -101,7 +102,7 @@ def test_out_of_memory_in_an_evaluation_lets_all_go_on_with_a_smaller_plan(tmp_p
     made.steps(2)
     engine = RecoveringEngine(made.engine, CPU, told.append)
     engine.start(2, made.budget.steps, made.budget.micro_batches)
-    loss = alone.engine.held_out_loss(alone.data.validation, 128)
+    loss = alone.engine.held_out_loss(EvaluationRequest(alone.data.validation, 128))
 
     def fail(one):
         if not failed and (one is made.engine) == (where == "leader"):
@@ -110,7 +111,7 @@ def test_out_of_memory_in_an_evaluation_lets_all_go_on_with_a_smaller_plan(tmp_p
 
     engine.queue_step()
     Shares(monkeypatch, fail)
-    assert engine.held_out_loss(made.data.validation, 128) == loss
+    assert engine.held_out_loss(EvaluationRequest(made.data.validation, 128)) == loss
     assert failed
     assert len(told) == 1
     engine.queue_step()

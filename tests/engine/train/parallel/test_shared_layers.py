@@ -15,6 +15,7 @@ from burnish_engine.models.host_memory.layer_shares import part_bytes
 from burnish_engine.models.host_memory.weight_ring import SLOTS
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.store import create_run
+from burnish_engine.train.base.engine import EvaluationRequest
 from burnish_engine.train.choose_engine import make_engine
 from burnish_engine.train.exchange import windows
 from burnish_engine.train.fast.fast_engine import FastEngine
@@ -97,9 +98,10 @@ def test_what_one_rank_does_alone_needs_no_other(tmp_path, shared):
     for one in (alone, made):
         one.steps(2)
     documents = made.data.validation
-    assert made.engine.held_out_loss(documents, 128) == alone.engine.held_out_loss(documents, 128)
-    assert FastEngine.held_out_loss(made.engine, documents, 128) == alone.engine.held_out_loss(documents, 128)
-    assert np.array_equal(made.engine.log_probs(documents, 128), alone.engine.log_probs(documents, 128))
+    request = EvaluationRequest(documents, 128)
+    assert made.engine.held_out_loss(request) == alone.engine.held_out_loss(request)
+    assert FastEngine.held_out_loss(made.engine, request) == alone.engine.held_out_loss(request)
+    assert np.array_equal(made.engine.log_probs(request), alone.engine.log_probs(request))
 
 
 def test_a_changed_part_is_noticed(tmp_path, shared):

@@ -343,7 +343,7 @@ def test_a_missing_bitsandbytes_is_told_before_anything_is_loaded(opened, monkey
     with pytest.raises(UsageError, match="needs bitsandbytes, which is not installed") as told:
         opened("adamw8bit")
     assert 'train.optimizer = "adamw"' in told.value.remedy
-    assert opened("adamw").trains == "model"
+    assert opened("adamw").facts.trains == "model"
 
 
 @pytest.mark.full
@@ -360,7 +360,7 @@ def test_adapters_train_in_8_bits_too(tmp_path):
     tokenizer = load_tokenizer(source)
     stream = BatchStream(prepare(recipe, tokenizer).train, recipe.train)
     engine = make_engine(EngineSpec(source, recipe, stream, tokenizer, "fp32", CPU))
-    assert (engine.name, engine.trains) == ("fast", "adapter")
+    assert (engine.facts.name, engine.facts.trains) == ("fast", "adapter")
     engine.start(0, 100, 100)
     losses = [loss for loss, _ in steps_of(engine, 6)]
     assert losses[-1] < losses[0]

@@ -61,7 +61,7 @@ def test_a_resumed_run_begins_with_the_plan_that_it_fell_back_to(made, smaller, 
 
     def making(*args, **settings):
         made_engine = real(*args, **settings)
-        taken_up.append(made_engine.memory_plan)
+        taken_up.append(made_engine.facts.memory_plan)
         return made_engine
 
     monkeypatch.setattr(engine_loader, "make_engine", making)
@@ -94,7 +94,7 @@ def test_where_nothing_smaller_is_left_but_by_loading_it_is_loaded_again(made, s
 @pytest.mark.full
 def test_where_that_cannot_be_loaded_either_the_run_ends(made, monkeypatch):
     monkeypatch.setattr(FastEngine, "shrink", lambda _: "")
-    monkeypatch.setattr(FastEngine, "loading_plan", property(lambda self: self.memory_plan))
+    monkeypatch.setattr(FastEngine, "loading_plan", property(lambda self: self.facts.memory_plan))
     paths = made(extra=WATCHED)
     with scarce(PLACES["fast"]["pass"], calls=[8]), scarce((choose_engine, "FastEngine"), calls=[2]):
         outcome = run_training(paths)

@@ -13,15 +13,11 @@ from support.memory.scarce import out_of_memory
 class Queue:
     """An engine that is up to three steps ahead, and out of memory when asked for `lacks`."""
 
-    notes, name, trains, layout, locked_bytes, loading_plan = (), "fast", "adapter", "packed", 0, ""
+    notes, loading_plan = (), ""
 
     def __init__(self, lacks=(), plans=3, shrinks=()):
         self.lacks, self.shrinks, self.plan, self.plans = list(lacks), list(shrinks), 0, plans
         self.ahead, self.trained, self.starts = [], [], []
-
-    @property
-    def memory_plan(self):
-        return str(self.plan)
 
     def start(self, step, total_steps, total_micro_batches, source=None):
         assert not self.ahead, "a step was begun and is lost"

@@ -12,7 +12,6 @@ from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.garbage import collect_as_usual
 from burnish_engine.contract.paths import safe_name
 from burnish_engine.contract.recipe.recipe_export import GgufType
-from burnish_engine.export.base.kind_check import check_kind
 from burnish_engine.export.base.staging import Canceled, never, staging_folder, stop_if
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.write import GgufPlan, plan_gguf, write_gguf
@@ -93,13 +92,12 @@ def export_gguf(
     from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
     wanted = checked_types(quants)
-    check_kind("gguf", source, adapter)
     options = options or ReferenceOptions()
+    weights = MergedWeights(source, adapter, options.rounded, kind="gguf")
     tokenizer = load_tokenizer(source)
     expected = probe_texts(tokenizer)
     collect_as_usual()
     with staging_folder(out) as staging:
-        weights = MergedWeights(source, adapter, options.rounded)
         plan = plan_gguf(source, weights, tokenizer, name, expected=expected, scratch=staging)
         check_space(plan, wanted, out, staging, importance=bool(options.training))
         others = [quant for quant in wanted if quant != base_type(wanted)]

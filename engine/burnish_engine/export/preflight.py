@@ -10,7 +10,6 @@ from typing import get_args
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe_export import GgufType
-from burnish_engine.export.base.kind_check import check_kind
 from burnish_engine.export.base.staging import require_space
 from burnish_engine.export.forecast import ExportCost, make_forecast, predicted_sizes
 from burnish_engine.export.gguf.write import GgufPlan, plan_gguf
@@ -84,11 +83,10 @@ def forecast_gguf(
         SetupError: A model file is missing or damaged.
         FidelityError: llama.cpp cannot split text as the model does.
     """
-    check_kind("gguf", source, adapter)
+    weights = MergedWeights(source, adapter, kind="gguf")
     wanted, tokenizer = checked_types(quants), load_tokenizer(source)
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        weights = MergedWeights(source, adapter)
         plan = plan_gguf(source, weights, tokenizer, name, expected=probe_texts(tokenizer), scratch=scratch)
         base = base_type(wanted)
         tokens = importance_tokens if set(wanted) & set(USE_IMPORTANCE) else 0

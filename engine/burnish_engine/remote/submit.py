@@ -12,6 +12,7 @@ from burnish_engine.contract.errors import BurnishError, SetupError, UsageError
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.commands import Command, CommandName
 from burnish_engine.remote.backends.backend import Backend, DroppedError
 from burnish_engine.remote.bundle.bundle import make_bundle
@@ -29,6 +30,7 @@ Note = Callable[[str], object]
 
 def train_elsewhere(
     paths: RunPaths,
+    recipe: Recipe,
     *,
     note: Note,
     listener: Listener | None = None,
@@ -38,10 +40,11 @@ def train_elsewhere(
     backend: Backend | None = None,
     waits_s: tuple[float, ...] | None = None,
 ) -> RemoteOutcome:
-    """Train a run folder's recipe where it says, or follow the job that does; its result is here when this returns.
+    """Train a run where its recipe says, or follow the job that does; its result is here when this returns.
 
     Args:
         paths: paths of the run folder.
+        recipe: frozen recipe of the run.
         note: callback given what a person should know meanwhile.
         listener: callback given every new event.
         dataset: facts on the data; None where it was not read, so that time and price are not known.
@@ -54,7 +57,7 @@ def train_elsewhere(
         BurnishError: The run does not fit there, the place refuses, or the result is damaged.
         KeyboardInterrupt: The person stopped following; the job goes on.
     """
-    recipe, name = read_recipe(paths), job_name(paths.root.name)
+    name = job_name(paths.root.name)
     backend = backend or open_backend(recipe.devices.place)
     with lease.owned(paths):
         mirror: Mirror | None = None
@@ -65,7 +68,7 @@ def train_elsewhere(
                 with handing_over(paths, recipe.devices.where) as say:
                     speak = _both(note, say)
                     if job is None:
-                        job = _hand_over(paths, backend, speak, name, dataset=dataset, gpus=gpus, anyway=anyway)
+                        job = _hand_over(paths, recipe, backend, speak, name, dataset=dataset, gpus=gpus, anyway=anyway)
                     else:
                         speak(f"Starting the job at {job.where} again.")
                         job = backend.restart(job)
@@ -116,10 +119,17 @@ def send_elsewhere(paths: RunPaths, name: CommandName) -> str:
 
 
 def _hand_over(
-    paths: RunPaths, backend: Backend, note: Note, name: str, *, dataset: DatasetFacts | None, gpus: int, anyway: bool
+    paths: RunPaths,
+    recipe: Recipe,
+    backend: Backend,
+    note: Note,
+    name: str,
+    *,
+    dataset: DatasetFacts | None,
+    gpus: int,
+    anyway: bool,
 ) -> RemoteJob:
     """Plan, pack, send and start; return the job."""
-    recipe = read_recipe(paths)
     chosen = choose(plan_there(recipe, backend.offers(), gpus=gpus, dataset=dataset), anyway=anyway)
     note(f"Sending the run to {chosen.offer.name}.")
     timeout_s = chosen.timeout_s(recipe.devices.timeout_hours)

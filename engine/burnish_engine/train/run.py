@@ -52,6 +52,7 @@ class TrainingOutcome:
 
 def run_training(
     paths: RunPaths,
+    recipe: Recipe | None = None,
     *,
     listener: Listener | None = None,
     stopping: Callable[[], None] | None = None,
@@ -64,6 +65,7 @@ def run_training(
 
     Args:
         paths: run folder.
+        recipe: frozen recipe of the run, where it is read already; None: it is read here.
         listener: function that receives every event as it is written.
         stopping: function called at once, on a thread of its own, when a signal asks to stop; the step is finished
             and saved first.
@@ -78,7 +80,7 @@ def run_training(
     """
     try:
         with lease.owned(paths):
-            recipe, control = read_recipe(paths), ControlReader(paths.control)
+            recipe, control = recipe or read_recipe(paths), ControlReader(paths.control)
             try:
                 device = choose_device(recipe.devices)
                 devices = devices_of(device, gpus or recipe.devices.gpus)

@@ -14,7 +14,7 @@ from burnish_engine.remote.mirror import read_job
 from burnish_engine.remote.plan_there import choose, plan_there
 from burnish_engine.remote.submit import job_name, train_elsewhere
 from burnish_engine.runs.control import send
-from burnish_engine.runs.store import create_run, summarize
+from burnish_engine.runs.store import create_run, read_recipe, summarize
 
 from support.machines.remote_jobs import Scripted, end, step
 from support.runs.tiny_runs import tiny_recipe
@@ -50,7 +50,7 @@ class Taking(Scripted):
 
 
 def hand_over(paths, backend):
-    return train_elsewhere(paths, note=lambda _text: None, backend=backend, waits_s=WAITS_S)
+    return train_elsewhere(paths, read_recipe(paths), note=lambda _text: None, backend=backend, waits_s=WAITS_S)
 
 
 def test_a_run_counts_as_alive_while_it_is_sent_and_is_given_back_at_the_end(paths):

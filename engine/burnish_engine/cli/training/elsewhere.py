@@ -10,14 +10,8 @@ from burnish_engine.contract.errors import BurnishError, ExitCode, UsageError
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.model_places import model_dir
 from burnish_engine.contract.paths import RunPaths, is_address, is_model_name
-from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.runs.store import read_recipe, read_state
-
-
-def is_elsewhere(paths: RunPaths) -> bool:
-    """Whether another machine trains the run."""
-    return read_recipe(paths).devices.where != HERE
+from burnish_engine.runs.store import read_state
 
 
 def known_data(recipe: Recipe) -> DatasetFacts | None:
@@ -32,12 +26,11 @@ def known_data(recipe: Recipe) -> DatasetFacts | None:
     return inspect_data(recipe)
 
 
-def train_there(paths: RunPaths, *, anyway: bool = False, gpus: int = 0) -> ExitCode:
-    """Train a run folder's recipe where it says, or follow the job that does; return the exit code."""
+def train_there(paths: RunPaths, recipe: Recipe, *, anyway: bool = False, gpus: int = 0) -> ExitCode:
+    """Train a run where its recipe says, or follow the job that does; return the exit code."""
     from burnish_engine.remote.submit import train_elsewhere
 
-    recipe, began = read_recipe(paths), paths.remote.exists()
-    run = typed_run(paths)
+    run, began = typed_run(paths), paths.remote.exists()
     if began and gpus:
         raise UsageError(
             f"--gpus {gpus} cannot change a run that has begun at {recipe.devices.where}.",
@@ -47,7 +40,7 @@ def train_there(paths: RunPaths, *, anyway: bool = False, gpus: int = 0) -> Exit
         with RunProgress() as progress:
             dataset = None if began else known_data(recipe)
             outcome = train_elsewhere(
-                paths, note=progress.note, listener=progress.show, dataset=dataset, gpus=gpus, anyway=anyway
+                paths, recipe, note=progress.note, listener=progress.show, dataset=dataset, gpus=gpus, anyway=anyway
             )
     except KeyboardInterrupt:
         if paths.remote.exists():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -11,16 +12,17 @@ from typing import Annotated
 import typer
 
 from burnish_engine.cli.terminal import out, say_error, typed_run
-from burnish_engine.cli.training.elsewhere import is_elsewhere, train_there
+from burnish_engine.cli.training.elsewhere import train_there
 from burnish_engine.cli.training.progress import RunProgress
 from burnish_engine.contract.errors import ExitCode, LeasedError, NoSpaceError, UsageError
 from burnish_engine.contract.facts.exports import next_export
 from burnish_engine.contract.paths import RunPaths, runs_dir
 from burnish_engine.contract.recipe.on_gpus import with_gpus
-from burnish_engine.contract.recipe.recipe import MOST_GPUS, Recipe
+from burnish_engine.contract.recipe.place import HERE
+from burnish_engine.contract.recipe.recipe import MOST_GPUS, DevicesSection, Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.runs.card import read_card
-from burnish_engine.runs.store import create_run, read_recipe, read_state, trains_whole_model
+from burnish_engine.runs.store import create_run, read_recipe, read_state
 
 _REFUSALS = (
     ExitCode.USAGE,
@@ -172,16 +174,13 @@ def never_began(paths: RunPaths) -> bool:
     )
 
 
-def _busy_device(paths: RunPaths, gpus: int) -> str:
+def _busy_device(section: DevicesSection, gpus: Sequence[int]) -> str:
     """Return the name of the device that a run has to wait for: the first of its own that another run holds."""
     from burnish_engine.models.device.device import choose_device, lease_name
     from burnish_engine.runs.jobs import lease
     from burnish_engine.train.parallel.launch import devices_of
 
-    section = read_recipe(paths).devices
-    names = [
-        lease_name(device) for device in devices_of(choose_device(section), section.first_gpus(gpus) or section.gpus)
-    ]
+    names = [lease_name(device) for device in devices_of(choose_device(section), gpus or section.gpus)]
     return next((name for name in names if lease.holder_of(name)), names[0])
 
 
@@ -197,28 +196,31 @@ def train_run(
         anyway: whether to start although the plan says that it does not fit.
         gpus: number of GPUs that share the steps now, see `DevicesSection.first_gpus`; 0: as the recipe says.
     """
-    if is_elsewhere(paths):
-        return train_there(paths, anyway=anyway, gpus=gpus)
+    recipe = read_recipe(paths)
+    if recipe.devices.where != HERE:
+        return train_there(paths, recipe, anyway=anyway, gpus=gpus)
     from burnish_engine.runs.jobs import lease
     from burnish_engine.runs.jobs.keeper import watched
     from burnish_engine.train.run import run_training
 
+    chosen = recipe.devices.first_gpus(gpus)
     if not force:
         lease.start_waiting()  # runs that have waited longer go first
     with watched(paths.process_end, paths.stderr_log), RunProgress() as progress:
         try:
             outcome = run_training(
                 paths,
+                recipe,
                 listener=progress.show,
                 stopping=progress.stopping,
                 force=force,
                 anyway=anyway,
-                gpus=read_recipe(paths).devices.first_gpus(gpus),
+                gpus=chosen,
             )
         except LeasedError as error:
             if not queue:
                 raise
-            lease.enqueue(paths, _busy_device(paths, gpus), anyway=anyway, gpus=gpus)
+            lease.enqueue(paths, _busy_device(recipe.devices, chosen), anyway=anyway, gpus=gpus)
             lease.start_waiting()  # the holder may have ended in between, and nobody else would check
             out.print(f"{error.what} The run {paths.root.name} is queued and starts when the device is free.")
             return ExitCode.DONE
@@ -226,7 +228,7 @@ def train_run(
     if outcome.exit_code in (ExitCode.DONE, ExitCode.STOPPED) and (memory := progress.memory_line()):
         out.print(memory)
     if outcome.exit_code is ExitCode.DONE:
-        what = "model" if trains_whole_model(paths) else "adapter"
+        what = "model" if recipe.adapter.method == "full" else "adapter"
         out.print(f"Done. The {what} is in {paths.root / what}")
         out.print(f"Next: burnish chat {run}{_next_export(paths, run)}")
     elif outcome.exit_code is ExitCode.STOPPED:

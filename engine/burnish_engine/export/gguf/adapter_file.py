@@ -52,7 +52,7 @@ def export_adapter_gguf(source: ModelSource, adapter: Path, out: Path, name: str
     found = read_adapter(adapter)
     if why := _why_not(found):
         raise UsageError(why, _MERGE)
-    weights = MergedWeights(source, adapter)  # checks that names and shapes fit this base
+    weights = MergedWeights(source, adapter, kind="lora-gguf")  # checks that names and shapes fit this base
     if weights.unties:
         raise UsageError("The adapter changes the head alone, which the base's GGUF holds as its embedding.", _MERGE)
     rules = gguf_rules(str(source.config.get("model_type")))

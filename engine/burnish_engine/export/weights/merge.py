@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.facts.exports import ExportKind
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.files import read_plain
 from burnish_engine.export.base.kind_check import check_kind
@@ -40,19 +41,29 @@ class MergedWeights:
     so are experts in MXFP4 that no adapter changes. Adapted ones are unpacked: each stack is one bf16 tensor, which
     holds MXFP4's values exactly.
 
+    Whatever is written of an adapter reads and refuses it here.
+
     Args:
         source: base model.
         adapter: folder of the PEFT adapter, or None for the base alone.
         rounded: names of base tensors that are rounded to NF4 and back before the adapter is added, and of stacks of
             experts in transformers' model.
+        kind: kind of export.
 
     Raises:
-        UsageError: The base is quantized, or the adapter cannot be merged into it.
+        UsageError: This kind of export does not work for the model: the base is quantized, say, or the adapter cannot
+            be merged into it.
         SetupError: A file is missing or damaged, or the adapter belongs to another model.
     """
 
-    def __init__(self, source: ModelSource, adapter: Path | None, rounded: Collection[str] = frozenset()) -> None:
-        check_kind("safetensors", source, adapter)
+    def __init__(
+        self,
+        source: ModelSource,
+        adapter: Path | None,
+        rounded: Collection[str] = frozenset(),
+        kind: ExportKind = "safetensors",
+    ) -> None:
+        check_kind(kind, source, adapter)
         if adapter is not None:
             refuse_other_tokens(read_files(adapter), source)
         self._rounded = rounded

@@ -17,7 +17,7 @@ from burnish_engine.remote.plan_there import choose, plan_there
 from burnish_engine.remote.submit import train_elsewhere
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
-from burnish_engine.runs.store import create_run, read_state
+from burnish_engine.runs.store import create_run, read_recipe, read_state
 
 from support.machines.jobs_server import HARDWARE, TOKEN, JobsServer, until
 from support.machines.remote_jobs import UNWATCHED
@@ -73,7 +73,12 @@ def test_a_run_survives_drops_and_preemption_and_comes_back(service, tmp_path):
             send(paths, "stop")
 
     outcome = train_elsewhere(
-        paths, note=lambda _text: None, listener=listen, backend=backend_of(service, "cpu-basic"), waits_s=WAITS_S
+        paths,
+        read_recipe(paths),
+        note=lambda _text: None,
+        listener=listen,
+        backend=backend_of(service, "cpu-basic"),
+        waits_s=WAITS_S,
     )
     assert (outcome.status, outcome.exit_code) == ("stopped", ExitCode.STOPPED)
     assert not service.cut_after
@@ -141,7 +146,7 @@ def test_what_fits_nowhere_is_refused_before_anything_is_sent(service, tmp_path,
     monkeypatch.setitem(HARDWARE[0], "ram", "0.1 GB")
     paths = create_run(there(tmp_path), tmp_path / "run")
     with pytest.raises(DoesNotFitError):
-        train_elsewhere(paths, note=lambda _text: None, backend=backend_of(service, "cpu-basic"))
+        train_elsewhere(paths, read_recipe(paths), note=lambda _text: None, backend=backend_of(service, "cpu-basic"))
     assert not service.specs
     assert not list(service.bucket.iterdir())
 
@@ -166,7 +171,9 @@ def test_a_job_that_waits_for_a_machine_is_canceled_and_costs_nothing(service, t
             send(paths, command)
             late.start()
 
-    outcome = train_elsewhere(paths, note=note, backend=backend_of(service, "cpu-basic"), waits_s=WAITS_S)
+    outcome = train_elsewhere(
+        paths, read_recipe(paths), note=note, backend=backend_of(service, "cpu-basic"), waits_s=WAITS_S
+    )
     late.cancel()
     job, state = service.jobs["job0"], read_state(paths)
     assert (job.stage, job.attempts) == ("CANCELED", 0)
@@ -186,13 +193,13 @@ def test_a_job_that_was_canceled_begins_again_with_nothing_of_its_end(service, t
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_elsewhere(paths, note=leave, backend=backend, waits_s=WAITS_S)
+        train_elsewhere(paths, read_recipe(paths), note=leave, backend=backend, waits_s=WAITS_S)
     end = backend.send(read_job(paths), Command(name="stop", t=0.0))  # nobody follows it
     assert (end.status, end.exit_code) == ("stopped", ExitCode.STOPPED)
     until(lambda: service.jobs["job0"].stage == "CANCELED")
     Mirror(paths, read_job(paths)).end("stopped", int(ExitCode.STOPPED), end.message)
     service.has_machines = True
-    again = train_elsewhere(paths, note=lambda _text: None, backend=backend, waits_s=WAITS_S)
+    again = train_elsewhere(paths, read_recipe(paths), note=lambda _text: None, backend=backend, waits_s=WAITS_S)
     assert (again.status, read_state(paths).status) == ("finished", "finished")
     assert len(service.jobs) == 2
 
@@ -205,6 +212,8 @@ def test_a_job_that_is_canceled_while_it_trains_was_stopped_and_did_not_fail(ser
             send(paths, "stop_now")
 
     backend = backend_of(service, "cpu-basic")
-    outcome = train_elsewhere(paths, note=lambda _text: None, listener=listen, backend=backend, waits_s=WAITS_S)
+    outcome = train_elsewhere(
+        paths, read_recipe(paths), note=lambda _text: None, listener=listen, backend=backend, waits_s=WAITS_S
+    )
     assert service.jobs["job0"].stage == "CANCELED"
     assert (outcome.status, read_state(paths).status) == ("stopped", "stopped")

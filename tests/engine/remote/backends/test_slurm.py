@@ -23,7 +23,7 @@ from burnish_engine.remote.backends.slurm import SlurmBackend, sbatch_script, se
 from burnish_engine.remote.bundle.bundle import make_bundle
 from burnish_engine.remote.submit import train_elsewhere
 from burnish_engine.runs.control import send
-from burnish_engine.runs.store import create_run, read_state
+from burnish_engine.runs.store import create_run, read_recipe, read_state
 
 from support.machines.remote_jobs import UNWATCHED
 from support.machines.slurm_cluster import SlurmCluster, require_slurm
@@ -86,7 +86,7 @@ def test_the_cluster_trains_a_recipe_and_stops_it_on_command(cluster, tmp_path):
             holding.extend(path for path in cluster.folder.rglob("*") if holds_token(path))
             send(paths, "stop")
 
-    outcome = train_elsewhere(paths, note=lambda _text: None, listener=stop, waits_s=(0.1, 0.5))
+    outcome = train_elsewhere(paths, read_recipe(paths), note=lambda _text: None, listener=stop, waits_s=(0.1, 0.5))
     assert (outcome.status, outcome.exit_code) == ("stopped", ExitCode.STOPPED)
     assert of_kind(paths, StepDone)
     assert (paths.adapter / "adapter_model.safetensors").is_file()
@@ -153,7 +153,7 @@ def test_a_waiting_job_is_stopped_whether_followed_or_not(fake_cluster, tmp_path
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_elsewhere(paths, **{**QUICKLY, "note": close})  # queued again
+        train_elsewhere(paths, read_recipe(paths), **{**QUICKLY, "note": close})  # queued again
     assert main(["runs", "stop", str(paths.root), "--now"]) == ExitCode.DONE  # nobody hands it on
     assert "queue" in capsys.readouterr().out
     assert (read_state(paths).status, read_state(paths).pid) == ("stopped", None)
@@ -182,7 +182,7 @@ def test_a_job_that_somebody_took_out_of_the_queue_has_ended(fake_cluster, tmp_p
         if "queue" in text:
             (fake_cluster / "state").write_text("", encoding="utf-8")
 
-    outcome = train_elsewhere(paths, **{**QUICKLY, "note": take_out})
+    outcome = train_elsewhere(paths, read_recipe(paths), **{**QUICKLY, "note": take_out})
     assert outcome.status == "failed"
     assert outcome.message
 
@@ -192,7 +192,7 @@ def test_what_was_sent_for_a_job_that_the_cluster_refuses_is_deleted(fake_cluste
     (fake_cluster / "sbatch").write_text("#!/bin/sh\necho 'no such account' >&2; exit 1\n", encoding="utf-8")
     paths = create_run(there(tmp_path, 0.5), tmp_path / "run")
     with pytest.raises(SetupError, match="no such account"):
-        train_elsewhere(paths, **QUICKLY)
+        train_elsewhere(paths, read_recipe(paths), **QUICKLY)
     assert not list((tmp_path / "burnish" / "jobs").iterdir())
 
 

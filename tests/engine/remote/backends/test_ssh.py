@@ -59,7 +59,7 @@ def quiet(_text):
 def test_a_run_is_handed_over_followed_and_brought_back(office, tmp_path):
     """The result here is proven, and nothing is left there but the environment."""
     paths = create_run(there(tmp_path), tmp_path / "run")
-    outcome = train_elsewhere(paths, note=quiet, waits_s=WAITS_S)
+    outcome = train_elsewhere(paths, read_recipe(paths), note=quiet, waits_s=WAITS_S)
     assert (outcome.status, outcome.exit_code) == ("finished", ExitCode.DONE)
     events, state = list(read_events(paths.events)), read_state(paths)
     assert [event.seq for event in events] == list(range(len(events)))
@@ -89,10 +89,10 @@ def test_cuts_a_closed_laptop_a_stop_and_a_killed_job(office, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_elsewhere(paths, note=quiet, listener=cut_then_close, waits_s=WAITS_S)
+        train_elsewhere(paths, read_recipe(paths), note=quiet, listener=cut_then_close, waits_s=WAITS_S)
     assert summarize(paths).status == "interrupted"
     assert main(["runs", "stop", str(paths.root)]) == ExitCode.DONE  # the job gets it though nobody follows
-    outcome = train_elsewhere(paths, note=quiet, waits_s=WAITS_S)
+    outcome = train_elsewhere(paths, read_recipe(paths), note=quiet, waits_s=WAITS_S)
     assert (outcome.status, outcome.exit_code) == ("stopped", ExitCode.STOPPED)
     stopped = read_state(paths).step
     assert list(losses(paths)) == list(range(1, stopped + 1))
@@ -103,7 +103,9 @@ def test_cuts_a_closed_laptop_a_stop_and_a_killed_job(office, tmp_path):
         if isinstance(event, StepDone):
             subprocess.run(["kill", "-9", "--", f"-{int(read_job(paths).id)}"], check=False)
 
-    outcome = train_elsewhere(paths, note=quiet, listener=kill, waits_s=WAITS_S)  # its former end is not taken for this
+    outcome = train_elsewhere(
+        paths, read_recipe(paths), note=quiet, listener=kill, waits_s=WAITS_S
+    )  # its former end is not taken for this
     assert (outcome.status, bool(outcome.message)) == ("failed", True)
     assert of_kind(paths, RunStarted)[-1].resumed_from_step == stopped
     events = list(read_events(paths.events))

@@ -1,7 +1,7 @@
 """Kill the engine at any moment, resume, and get the uninterrupted run's losses and adapter, to the bit, under dropout.
 
 Both engines, also with matrices that sit out steps; every optimizer under the long mark. That each optimizer's state is
-restored to the bit is test_optimizer_runs.py's.
+restored to the bit is test_resumed_optimizers.py's.
 """
 
 import os

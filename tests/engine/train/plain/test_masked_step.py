@@ -8,7 +8,7 @@ from burnish_engine.contract.recipe.recipe_train import MaskingSection, TrainSec
 from burnish_engine.train.optimizers.optimizer import make_optimizer
 from burnish_engine.train.plain.masked_step import MaskedStep
 
-from support.runs.shelf import AVERAGING, OPTIMIZERS
+from support.runs.shelf import OPTIMIZERS
 
 STEPS, RATE, DECAY = 50, 1e-2, 0.1
 SHAPES = {"embed": (40, 8), "layer.q": (24, 8), "layer.norm": (8,), "layer.down": (8, 17)}
@@ -92,29 +92,6 @@ def test_always_and_all_the_way_is_the_optimizer_alone(name):
     for (key, ours), (_, theirs), (_, start) in zip(named, alone, weights(), strict=True):
         far = (ours - theirs).norm() / (theirs - start).norm()
         assert far < 1e-4, (key, far)
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_who_sits_out_stays_to_the_bit(name):
-    """Of schedule-free training that is z; the average of all z goes on."""
-    optimizer, named = masked(MaskingSection(kind="magma"), name)
-    seen = set()
-    for step in range(12):
-        before = {key: value.detach().clone() for key, value in positions(optimizer, named, name)}
-        take(optimizer, named, step)
-        after = dict(positions(optimizer, named, name))
-        for key, length in zip(SHAPES, optimizer.flat.modifier.last.tolist(), strict=True):
-            assert torch.equal(after[key], before[key]) == (length == 0.0), (step, key)
-            seen.add((key, length == 0.0))
-    assert seen == {(key, False) for key in SHAPES} | {(key, True) for key in SHAPES if key not in FREE}
-
-
-def positions(optimizer, named, name):
-    """What steps move, by name."""
-    if name not in AVERAGING:
-        return named
-    [part] = optimizer.flat._library.parts
-    return [(key, part.state[value].get("z", value)) for key, value in optimizer.flat._named]
 
 
 @pytest.mark.parametrize("name", ["muon", "adafactor"])

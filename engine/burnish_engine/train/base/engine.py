@@ -112,7 +112,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """Facts of a loaded engine, as it is at present; a smaller memory plan changes the last three.
+    """Facts of a loaded engine, as it is at present: a smaller memory plan changes some.
 
     Attributes:
         name: which engine, "fast" or "plain".

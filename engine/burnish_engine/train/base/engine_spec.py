@@ -31,7 +31,7 @@ class EngineSpec:
         adapter: folder of the weights trained so far (adapter or whole model); None starts anew.
         name: engine of a resumed run, "fast" or "plain"; None chooses by the recipe.
         layout: arrangement of rows in a resumed run, which the plain engine keeps where possible; None chooses.
-        plan: text of `Engine.memory_plan`, or `SMALLEST`; empty leaves the choice to the engine.
+        plan: text of `EngineFacts.memory_plan`, or `SMALLEST`; empty leaves the choice to the engine.
         products: number format of products with the frozen weights, "16" or one of `EIGHT_BITS`; empty: the recipe
         exchange: exchange with the other ranks that share the steps; None: this process makes them alone.
         exchange_timed: function that receives what one exchange of gradients took, where there are other ranks.

@@ -45,7 +45,7 @@ def smaller_plan(plan: MemoryPlan, tokens: int, *, barred: Collection[SaveLevel]
 
 
 def read_memory_plan(text: str, spec: DecoderSpec) -> MemoryPlan | None:
-    """Parse the text of `Engine.memory_plan`; None leaves the choice to the engine.
+    """Parse the text of `EngineFacts.memory_plan`; None leaves the choice to the engine.
 
     Args:
         text: JSON of a plan, `SMALLEST`, or empty; the text of another version is ignored.

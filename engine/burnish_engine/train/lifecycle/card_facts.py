@@ -122,7 +122,7 @@ def base_files(folder: Path) -> list[Path]:
 
 
 def plan_text(plan: str) -> str:
-    """Format `Engine.memory_plan` with the keys of the recipe's `[memory]`."""
+    """Format `EngineFacts.memory_plan` with the keys of the recipe's `[memory]`."""
     try:
         known = MemoryPlan.model_validate_json(plan)
     except ValidationError:

@@ -44,10 +44,10 @@ class Position:
         recipe_hash: fingerprint of the recipe.
         threads: number of CPU threads; sums depend on it.
         precision: precision of the base weights.
-        layout: arrangement of rows in a pass, see `Engine.layout`.
+        layout: arrangement of rows in a pass, see `EngineFacts.layout`.
         device: type of the device, cpu or cuda.
         engine: name of the engine, fast or plain; a run resumes with the same.
-        plan: `Engine.memory_plan` at the time of saving; a run resumes with it.
+        plan: `EngineFacts.memory_plan` at the time of saving; a run resumes with it.
         guard: state of guard, early stopping and rollback after the steps so far, as JSON (`GuardRecord`).
         products: number format of products with the frozen weights, "16" or one of `EIGHT_BITS`; kept by a resumed run.
     """

@@ -4,29 +4,32 @@
 
 Whole models of random weights with adapters: a dense one in NF4, and gpt-oss with its experts in MXFP4, which are
 adapted too. Every layer offloads its input to host memory and is computed again, as in the engine whose gains were
-published (`--keep input`). Each model is a process of its own: `burnish bench step --ablate`.
+published (`--keep input`). Each model is a process of its own: `python tests/bench ablation`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from burnish_engine.bench.ablation import ablation_table
-
-from bench.shared.commands import bench_step
+from bench.shared.commands import script
 from bench.shared.rows import add_row
+from bench.step.ablation import ablation_table
 
 
 def measured(model: str, options: argparse.Namespace) -> dict[str, Any]:
     """Measure a model's steps; ends the program where that fails."""
-    settings = ["--ablate", "--shape", model, "--method", "qlora", "--keep", options.keep, "--tokens", options.tokens]
+    settings = ["--shape", model, "--method", "qlora", "--keep", options.keep, "--tokens", options.tokens]
     settings += ["--steps", options.steps, "--warm-up", 2, "--layers", options.layers, "--device", options.device]
-    row = bench_step([*settings, *(["--weights", options.weights] if options.weights else [])])
-    if "error" in row:
-        sys.exit(f"{model}: {row['error']}")
+    command = script("ablation", *settings, "--weights", options.weights)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{model} could not be measured.")
+    row: dict[str, Any] = json.loads(done.stdout)
     return row
 
 
@@ -39,7 +42,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--layers", type=int, default=0, help="number of layers to keep, from the first; 0: all")
     parser.add_argument("--keep", default="input")
-    parser.add_argument("--weights", default="", help="where layers keep their frozen weights, as in a recipe")
+    parser.add_argument("--weights", default="card", help="where layers keep their frozen weights, as in a recipe")
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args()
     reports = []

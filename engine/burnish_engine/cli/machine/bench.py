@@ -106,15 +106,7 @@ def step(
     warm_up: Annotated[int, typer.Option(min=2, help="Steps before them.")] = 4,
     head_rows: Annotated[int, typer.Option(min=64, help="Rows of a chunk of the head.")] = 4096,
     eager: Annotated[bool, typer.Option("--eager", help="Without CUDA graphs.")] = False,
-    floor: Annotated[bool, typer.Option("--floor", help="Time what no engine can avoid as well.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Say where the time goes.")] = False,
-    ablate: Annotated[
-        bool,
-        typer.Option(
-            "--ablate",
-            help="Only time eager steps without cached metadata, copies ahead and one-sort routing; with each.",
-        ),
-    ] = False,
     device: Annotated[str, typer.Option(metavar="cuda|cpu", help="Where.")] = "cuda",
     packs: Annotated[Path | None, typer.Option(help="Passes recorded by `python tests/bench peer_step`.")] = None,
     mlp_rows: Annotated[int, typer.Option(min=0, help="Tokens that pass the feed-forward at once; 0: all.")] = 0,
@@ -181,9 +173,8 @@ def step(
     )
     if one_document and packs:
         raise UsageError("--one-document and --packs both say what passes are.", "Leave out one of them.")
-    if (packs or ablate) and {objective, passes_of} != {"sft"}:
-        other = "--packs" if packs else "--ablate"
-        raise UsageError(f"{other} is for rows as they stand.", f"Leave out {other}, or --objective and --passes-of.")
+    if packs and {objective, passes_of} != {"sft"}:
+        raise UsageError("--packs is for rows as they stand.", "Leave out --packs, or --objective and --passes-of.")
     from burnish_engine.bench.step_options import StepOptions, parse_keep, parse_weights
 
     if device == "cuda":
@@ -224,46 +215,23 @@ def step(
     )
     with announced("step", shape) as progress:
         if gpus:
-            return _time_shared(options, gpus, progress, floor=floor, profile=profile, ablate=ablate)
-        if ablate:
-            return _time_parts(options, json=json)
-        report = _time_alone(options, progress, floor=floor and device == "cuda", profile=profile)
+            if profile:
+                raise UsageError("--profile is for one GPU.", "Leave out --profile or --gpus.")
+            return _time_shared(options, gpus, progress)
+        report = _time_alone(options, progress, profile=profile)
     _print_report(report, json=json)
     return ExitCode.DONE
 
 
-def _time_alone(
-    options: StepOptions, progress: Callable[[float], object], *, floor: bool, profile: bool
-) -> dict[str, Any]:
+def _time_alone(options: StepOptions, progress: Callable[[float], object], *, profile: bool) -> dict[str, Any]:
     """Time the step on one device."""
-    import dataclasses
-
     from burnish_engine.bench.step import StepBench
 
     bench = StepBench(options)
     report = bench.run(progress)
     if profile:
         report["profile_ms"] = bench.profile()
-    if floor:
-        from burnish_engine.bench.floor import floor_ms
-
-        del bench
-        parts = floor_ms(options.shape, options.tokens, layers=options.layers)
-        report["floor_ms"] = dataclasses.asdict(parts) | {"total": parts.total}
-        report["of_floor"] = parts.total * report["fill"] / report["step_ms"]
     return report
-
-
-def _time_parts(options: StepOptions, *, json: bool) -> ExitCode:
-    """Time eager steps without and with each of the parts."""
-    from burnish_engine.bench.ablation import ablation, ablation_table
-
-    found = ablation(options)
-    if json:
-        _print_report(found, json=True)
-    else:
-        out.print(ablation_table([found]), markup=False, soft_wrap=True)
-    return ExitCode.DONE
 
 
 def _refuse_unknown(*options: tuple[str, str, Sequence[str]]) -> None:
@@ -273,15 +241,10 @@ def _refuse_unknown(*options: tuple[str, str, Sequence[str]]) -> None:
             raise UsageError(f"--{name} is {value!r}.", f"Give one of {', '.join(known)}.")
 
 
-def _time_shared(
-    options: StepOptions, gpus: Sequence[int], progress: Callable[[float], object], **alone: bool
-) -> ExitCode:
-    """Time the step on each number of GPUs; `alone` are options that only one GPU has."""
+def _time_shared(options: StepOptions, gpus: Sequence[int], progress: Callable[[float], object]) -> ExitCode:
+    """Time the step on each number of GPUs."""
     from burnish_engine.bench.shared_step import shared_steps
 
-    for name, given in alone.items():
-        if given:
-            raise UsageError(f"--{name} is for one GPU.", f"Leave out --{name} or --gpus.")
     for row in shared_steps([options], gpus, progress):
         print_json(dumps(row))
     return ExitCode.DONE

@@ -1,22 +1,28 @@
-"""Time a lower bound of a LoRA step: the work that no engine avoids, in the same process.
+"""A training step beside a lower bound that is timed in the same process: the work that no engine avoids; prints JSON.
 
-It consists of the frozen projections (forward and gradient of the input), the head on all tokens, and FlashAttention-2
-over the packed documents, without norms, rotation, activation, adapters, losses and optimizer. The attention part is
-the time of FlashAttention-2, not a limit. A mixture's feed-forward is timed as dense products of one expert's width,
-with a row for each expert that a token visits. All products are of bf16, for weights in four bits too.
+    python tests/bench floor [--shape qwen3-0.6b] [--tokens 16384] [--layers 0] [--method lora] [--keep products]
+
+The bound consists of the frozen projections (forward and gradient of the input), the head on all tokens, and
+FlashAttention-2 over the packed documents, without norms, rotation, activation, adapters, losses and optimizer. The
+attention part is the time of FlashAttention-2, not a limit. A mixture's feed-forward is timed as dense products of one
+expert's width, with a row for each expert that a token visits. All products are of bf16, for weights in four bits too.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
 
 from burnish_engine.bench.documents import packs
 from burnish_engine.bench.shapes import shape
+from burnish_engine.bench.step import StepBench
+from burnish_engine.bench.step_options import StepOptions, parse_keep
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.families import family
 from burnish_engine.models.families.matrices import StackName
@@ -113,3 +119,23 @@ def _median_ms(run: Callable[[], object]) -> float:
     from triton.testing import do_bench
 
     return float(do_bench(run, return_mode="median", warmup=5, rep=30))
+
+
+def main() -> None:
+    """Time the step and its floor."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", default="qwen3-0.6b")
+    parser.add_argument("--tokens", type=int, default=16384)
+    parser.add_argument("--layers", type=int, default=0, help="number of layers to keep, from the first; 0: all")
+    parser.add_argument("--method", default="lora", choices=["lora", "qlora"])
+    parser.add_argument("--keep", default="products")
+    given = vars(parser.parse_args())
+    report = StepBench(StepOptions(**given | {"keep": parse_keep(given["keep"])})).run()
+    parts = floor_ms(given["shape"], given["tokens"], layers=given["layers"])
+    report["floor_ms"] = asdict(parts) | {"total": parts.total}
+    report["of_floor"] = parts.total * report["fill"] / report["step_ms"]
+    print(json.dumps(report), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,6 @@
-"""Measure what three ways to save time are worth to a training step, each alone and together.
+"""What three ways to save time are worth to a training step of one model, each alone and together; prints JSON.
+
+    python tests/bench ablation --shape qwen3-0.6b [--tokens 4096] [--steps 24] [--keep input] [--device cuda]
 
 - "metadata": where documents begin is prepared once for a micro-batch. Without it, each layer finds that out for each
   pass: it reads the documents' rows back from the device, cuts them into tiles on the host and uploads these.
@@ -13,7 +15,9 @@ device cannot be captured, and they compute the same bits with and without each 
 
 from __future__ import annotations
 
+import argparse
 import gc
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -22,8 +26,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from burnish_engine.bench.shapes import CONFIGS
 from burnish_engine.bench.step import GIB, StepBench
-from burnish_engine.bench.step_options import StepOptions
+from burnish_engine.bench.step_options import StepOptions, parse_keep, parse_weights
 from burnish_engine.models.decoder.experts import expert_half
 from burnish_engine.models.decoder.experts.expert_half import ExpertHalf
 from burnish_engine.models.decoder.layer_types import SavedActivations, not_none
@@ -241,3 +246,26 @@ def _cells(row: Mapping[str, Any] | None, base: Mapping[str, Any]) -> str:
     gain = "" if row is base else f"{100 * (base['step_ms'] / row['step_ms'] - 1):+.1f} %"
     memory = f"{row['peak_allocated_gib']:.2f}" if "peak_allocated_gib" in row else ""
     return f"{row['step_ms']:.1f} | {gain} | {memory}"
+
+
+def main() -> None:
+    """Measure one model and print its report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", default="qwen3-0.6b", choices=CONFIGS)
+    parser.add_argument("--tokens", type=int, default=4096)
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--warm-up", type=int, default=4)
+    parser.add_argument("--layers", type=int, default=0, help="number of layers to keep, from the first; 0: all")
+    parser.add_argument("--method", default="lora", choices=["lora", "qlora"])
+    parser.add_argument("--precision", default="bf16")
+    parser.add_argument("--keep", default="products")
+    parser.add_argument("--weights", default="card", help="where layers keep their frozen weights, as in a recipe")
+    parser.add_argument("--device", default="cuda")
+    given = vars(parser.parse_args())
+    layers = given["layers"] or CONFIGS[given["shape"]]["num_hidden_layers"]
+    given |= {"keep": parse_keep(given["keep"]), "weights": parse_weights(given["weights"], layers)}
+    print(json.dumps(ablation(StepOptions(warmup=given.pop("warm_up"), **given))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,25 +1,19 @@
 """Steps without cached metadata, copies ahead and one-sort routing: they do more work for the same bits."""
 
+import json
+
 import pytest
 import torch
 
-from burnish_engine.bench import ablation as module
 from burnish_engine.bench import shapes
-from burnish_engine.bench.ablation import (
-    PARTS,
-    RebuiltMetadata,
-    ablation,
-    ablation_table,
-    sort_expert_by_expert,
-    without,
-)
 from burnish_engine.bench.step_options import StepOptions
-from burnish_engine.cli.main import main
-from burnish_engine.contract.errors import ExitCode
 from burnish_engine.models.decoder.experts import expert_half
 from burnish_engine.models.host_memory.offloader import Offloader
 from burnish_engine.train.fast import micro_batch_step
 from burnish_kernels.moe_sort.op import sort_by_expert
+
+from bench.step import ablation as module
+from bench.step.ablation import PARTS, RebuiltMetadata, ablation, ablation_table, sort_expert_by_expert, without
 
 TINY = {
     "model_type": "qwen3", "vocab_size": 40_064, "head_dim": 32, "hidden_act": "silu", "hidden_size": 64,
@@ -129,10 +123,11 @@ def test_a_search_for_each_expert_finds_the_sorted_order(tokens, experts):
         assert torch.equal(getattr(one, name), getattr(other, name)), name
 
 
-def test_the_command_prints_the_table(capsys):
+def test_the_script_prints_a_report(monkeypatch, capsys):
     arguments = ["--shape", "dense", "--tokens", "64", "--precision", "fp32", "--steps", "1", "--warm-up", "2"]
-    assert main(["bench", "step", "--ablate", "--device", "cpu", *arguments]) == ExitCode.DONE
-    printed = capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", ["ablation", "--device", "cpu", *arguments])
+    module.main()
+    printed = ablation_table([json.loads(capsys.readouterr().out)])
     assert "metadata prepared once" in printed
     assert "copies back" not in printed  # no layer offloads
 

@@ -48,7 +48,7 @@ def read_memory_plan(text: str, spec: DecoderSpec) -> MemoryPlan | None:
     """Parse the text of `EngineFacts.memory_plan`; None leaves the choice to the engine.
 
     Args:
-        text: JSON of a plan, `SMALLEST`, or empty; the text of another version is ignored.
+        text: JSON of a plan, `SMALLEST`, or empty; other text is ignored.
         spec: shape of the model.
     """
     if text != SMALLEST:

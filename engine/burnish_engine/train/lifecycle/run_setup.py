@@ -169,7 +169,7 @@ def _resumed_plan(saved: str, planned: str) -> str:
     """
     try:
         old, new = MemoryPlan.model_validate_json(saved), MemoryPlan.model_validate_json(planned)
-    except ValidationError:  # of the plain engine, or of another version
+    except ValidationError:  # of the plain engine
         return saved
     if bool(old.layers_on_ranks) == bool(new.layers_on_ranks):
         return saved

@@ -13,7 +13,7 @@ from burnish_engine.models.decoder.frozen.parts import CodedPart, WeightPart
 
 @dataclass(frozen=True)
 class CodedProduct:
-    """What a quantized operand is multiplied with, and the product of the adapters, which is added.
+    """Codes that a quantized operand is multiplied with, and the adapters' product, which is added.
 
     Attributes:
         codes: codes of W, `[N, K]` for the output, transposed for the input's gradient.

@@ -54,7 +54,7 @@ QUICKLY = {"note": lambda _text: None, "waits_s": (0.1, 0.5)}
 def followed(paths):
     """Train elsewhere in a thread meanwhile, and to the end."""
     with ThreadPoolExecutor(1) as pool:
-        training = pool.submit(train_elsewhere, paths, **QUICKLY)
+        training = pool.submit(train_elsewhere, paths, read_recipe(paths), **QUICKLY)
         yield
         training.result(120)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Self, get_args
 
 import typer
 from pydantic import ValidationError
@@ -94,18 +95,16 @@ def export(
         return _push(out_dir or paths.export, push, private=not public)
     (adapter_of if to in ("adapter", "lora-gguf") else trained_of)(paths)
     recipe = _with_options(with_own_template(paths, read_recipe(paths)), importance, merge_onto, size_limit)
-    if to != "adapter":  # an adapter is written even where the base no longer exists
-        source, adapter = trained_model(paths, recipe)
-        check_kind(to, source, adapter)
+    # An adapter is written even where the base no longer exists.
+    trained = None if to == "adapter" else _Trained.open(paths, recipe, to, name)
     if to == "lora-gguf" and (why := _why_merged(paths)):
         out.note(f"{why} It is merged into the model instead.")
         to = "gguf"
-    weighed = recipe.export.importance
     quants = _types(quant, recipe) if to in GGUF_KINDS else []
     folder = out_dir or paths.export
     require_folder(folder)
     if plan:
-        return _show_plan(paths, recipe, folder, name, quants, importance=weighed)
+        return _show_plan(trained, folder, quants)
     for coarse in (one for one in quants if one in COARSE_TYPES and not json):
         out.note(f"{coarse} has less than four bits a weight and loses much; compare its figures.")
     with (
@@ -113,15 +112,17 @@ def export(
         ExportReporter(paths, to, quants) as reporter,
         ExportBar(quiet=json, reporter=reporter) as bar,
     ):
-        if to in GGUF_KINDS:
-            report = _export_files(paths, recipe, folder, name, quants, bar, reporter, importance=weighed)
-            written = folder
+        report: FidelityReport | None = None
+        written, best, why = folder, "", ""
+        if trained is None:
+            written = _export_adapter(paths, recipe, folder / to, each_expert=each_expert)
+        elif to in GGUF_KINDS:
+            report = _export_files(trained, folder, quants, bar, reporter)
+            if to != "gguf":
+                _place_files(report, trained, folder, to, quiet=json)
+            best, why = _suggested(report, trained)
         else:
-            written = _export_other(paths, recipe, folder, to, name, bar, each_expert=each_expert)
-            report = None
-        if report is not None and to != "gguf":
-            _place_files(report, paths, recipe, folder, to, name, quiet=json)
-        best, why = _suggested(report, paths, recipe)
+            written = _export_other(trained, folder, to, bar)
         reporter.finished(str(written.absolute()), report, suggested=best, why=why)
         bar.stop()
     if report is None:
@@ -131,6 +132,24 @@ def export(
     if not json and (trial := _chat_command(paths, to, written, report)):
         out.print(f"Try it: {trial}")
     return ExitCode.DONE
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """What a run trained, opened once for all that an export does with it."""
+
+    paths: RunPaths
+    recipe: Recipe
+    source: ModelSource
+    adapter: Path | None
+    name: str
+
+    @classmethod
+    def open(cls, paths: RunPaths, recipe: Recipe, to: ExportKind, name: str) -> Self:
+        """Open it, and refuse a kind of export that does not work for it."""
+        source, adapter = trained_model(paths, recipe)
+        check_kind(to, source, adapter)
+        return cls(paths, recipe, source, adapter, name or recipe.name or f"{source.name}-tuned")
 
 
 def _check_options(to: ExportKind, *, json: bool, each_expert: bool) -> None:
@@ -169,48 +188,54 @@ def _push(folder: Path, repository: str, *, private: bool) -> int:
     return ExitCode.DONE
 
 
-def _show_plan(
-    paths: RunPaths, recipe: Recipe, folder: Path, name: str, quants: list[GgufType], *, importance: bool
-) -> int:
+def _show_plan(trained: _Trained | None, folder: Path, quants: list[GgufType]) -> int:
     from burnish_engine.cli.results.export_report import show_forecast
     from burnish_engine.export.preflight import forecast_gguf
 
-    if not quants:
+    if trained is None or not quants:
         raise UsageError("--plan is for GGUF files.", "Give --to gguf, ollama or lmstudio.")
-    source, adapter = trained_model(paths, recipe)
-    tokens, called = recipe.export.importance_tokens if importance else 0, _name(name, recipe, source)
-    cost = forecast_gguf(source, adapter, called, quants, importance_tokens=tokens, scored_tokens=scored_tokens(paths))
+    weighing = trained.recipe.export
+    cost = forecast_gguf(
+        trained.source,
+        trained.adapter,
+        trained.name,
+        quants,
+        importance_tokens=weighing.importance_tokens if weighing.importance else 0,
+        scored_tokens=scored_tokens(trained.paths),
+    )
     show_forecast(cost)
     require_space(folder, cost.disk_bytes, f"The export ({', '.join(quants)})")
     return ExitCode.DONE
 
 
-def _export_other(
-    paths: RunPaths, recipe: Recipe, folder: Path, to: ExportKind, name: str, bar: ExportBar, *, each_expert: bool
-) -> Path:
-    """Export the adapter, as PEFT's folder or as a GGUF, or the trained model (with an adapter: merged) as a folder."""
-    from burnish_engine.chat.device import chat_device
-    from burnish_engine.export.proven_folder import export_proven_safetensors
-    from burnish_engine.export.run_rows import kept_in_4_bits
-    from burnish_engine.export.weights.folders import export_adapter
-    from burnish_engine.runs.held_out import load_held_out
-
+def _export_adapter(paths: RunPaths, recipe: Recipe, out_dir: Path, *, each_expert: bool) -> Path:
+    """Export the adapter as PEFT's folder."""
     if each_expert:
         from burnish_engine.export.weights.each_expert import export_adapter_by_expert
 
-        return export_adapter_by_expert(open_model(recipe.model.path), adapter_of(paths), folder / to)
-    if to == "adapter":
-        return export_adapter(adapter_of(paths), folder / to, _wrapper(recipe))
-    source, adapter = trained_model(paths, recipe)
-    if to == "lora-gguf" and adapter is not None:
+        return export_adapter_by_expert(open_model(recipe.model.path), adapter_of(paths), out_dir)
+    from burnish_engine.export.weights.folders import export_adapter
+
+    return export_adapter(adapter_of(paths), out_dir, _wrapper(recipe))
+
+
+def _export_other(trained: _Trained, folder: Path, to: ExportKind, bar: ExportBar) -> Path:
+    """Export the adapter as a GGUF, or the trained model (with an adapter: merged) as a folder."""
+    from burnish_engine.chat.device import chat_device
+    from burnish_engine.export.proven_folder import export_proven_safetensors
+    from burnish_engine.export.run_rows import kept_in_4_bits
+    from burnish_engine.runs.held_out import load_held_out
+
+    paths, recipe, source = trained.paths, trained.recipe, trained.source
+    if to == "lora-gguf" and trained.adapter is not None:
         from burnish_engine.export.gguf.adapter_file import export_adapter_gguf
 
-        return export_adapter_gguf(source, adapter, folder, _name(name, recipe, source))
+        return export_adapter_gguf(source, trained.adapter, folder, trained.name)
     onto_rounded = recipe.export.merge_onto == "dequantized"
     rounded = kept_in_4_bits(paths, recipe, source) if onto_rounded else frozenset[str]()
     found = export_proven_safetensors(
         source,
-        adapter,
+        trained.adapter,
         folder / to,
         held_out=load_held_out(paths)[0],
         rounded=rounded,
@@ -233,20 +258,12 @@ def _wrapper(recipe: Recipe) -> Wrapper | None:
         return None
 
 
-def _name(name: str, recipe: Recipe, source: ModelSource) -> str:
-    return name or recipe.name or f"{source.name}-tuned"
-
-
 def _export_files(
-    paths: RunPaths,
-    recipe: Recipe,
+    trained: _Trained,
     folder: Path,
-    name: str,
     quants: list[GgufType],
     bar: ExportBar,
     reporter: ExportReporter,
-    *,
-    importance: bool,
 ) -> FidelityReport:
     from burnish_engine.chat.device import chat_device
     from burnish_engine.export.job import export_gguf
@@ -255,20 +272,20 @@ def _export_files(
     from burnish_engine.export.run_rows import export_rows, reference_options
     from burnish_engine.export.verify.report import read_report
 
-    source, adapter = trained_model(paths, recipe)
-    rows = export_rows(paths, recipe, source)
+    paths, recipe, source = trained.paths, trained.recipe, trained.source
+    rows, importance = export_rows(paths, recipe, source), recipe.export.importance
     if rows.note and importance and set(quants) & set(USE_IMPORTANCE):
         bar.say(f"note: {rows.note}")
-    base, without_base = (None, "") if adapter else base_of_whole(recipe)
+    base, without_base = (None, "") if trained.adapter else base_of_whole(recipe)
     if without_base:
         bar.say(f"note: {without_base}")
     options = reference_options(paths, recipe, source, rows, base=base, importance=importance)
     try:
         report = export_gguf(
             source,
-            adapter,
+            trained.adapter,
             folder,
-            _name(name, recipe, source),
+            trained.name,
             quants,
             held_out=rows.held_out,
             probe_chats=rows.chats[:3],
@@ -285,20 +302,17 @@ def _export_files(
     return report
 
 
-def _place_files(
-    report: FidelityReport, paths: RunPaths, recipe: Recipe, folder: Path, to: ExportKind, name: str, *, quiet: bool
-) -> None:
+def _place_files(report: FidelityReport, trained: _Trained, folder: Path, to: ExportKind, *, quiet: bool) -> None:
     """Place the files for Ollama or LM Studio."""
     from burnish_engine.export.destinations.lm_studio import export_lm_studio
     from burnish_engine.export.destinations.ollama import export_ollama, model_sampling
 
-    source, _ = trained_model(paths, recipe)
     for entry in report.files:
         if to == "lmstudio":
-            written = export_lm_studio(folder / entry.file, folder / "lmstudio", _name(name, recipe, source))
+            written = export_lm_studio(folder / entry.file, folder / "lmstudio", trained.name)
             lines = [f"Wrote {written}", "Copy what is in the folder lmstudio into LM Studio's models folder."]
         else:
-            made, sampling = folder / entry.file, model_sampling(source.folder)
+            made, sampling = folder / entry.file, model_sampling(trained.source.folder)
             result = export_ollama(made, folder / f"ollama-{entry.quant}", sampling=sampling)
             lines = [f"Wrote {result.modelfile}", *(f"note: {note}" for note in result.notes)]
         for line in () if quiet else lines:
@@ -324,15 +338,15 @@ def _with_options(recipe: Recipe, importance: bool | None, merge_onto: str, size
     return recipe.model_copy(update={"export": chosen})
 
 
-def _suggested(report: FidelityReport | None, paths: RunPaths, recipe: Recipe) -> tuple[str, str]:
+def _suggested(report: FidelityReport, trained: _Trained) -> tuple[str, str]:
     """Choose the best of several files for the limit or the target, with the reason; an empty name where none fits."""
     from burnish_engine.export.verify.verdict import suggest
 
-    if report is None or len(report.files) < 2:
+    if len(report.files) < 2:
         return "", ""
-    limit = int(recipe.export.size_limit_mb * 1e6)
-    spec = trained_model(paths, recipe)[0].spec
-    best = suggest(report, size_limit_bytes=limit, spec=spec, target=recipe.target)
+    limit = int(trained.recipe.export.size_limit_mb * 1e6)
+    spec, target = trained.source.spec, trained.recipe.target
+    best = suggest(report, size_limit_bytes=limit, spec=spec, target=target)
     if best is None:
         return (
             "",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from burnish_engine.cli.results.export import _name, _suggested, _with_options
+from burnish_engine.cli.results.export import _suggested, _Trained, _with_options
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.paths import RunPaths
@@ -25,16 +25,21 @@ def test_what_cannot_be_merged_onto_is_refused():
     assert "base or dequantized" in refused.value.remedy
 
 
-def test_a_model_is_called_as_said_or_as_its_run_or_after_its_base(tmp_path):
+@pytest.fixture
+def opened(tmp_path, monkeypatch):
+    """Open what a run trained: (recipe, name that was said) -> it."""
     source = ModelSource(tmp_path, "base", {}, None)
+    monkeypatch.setattr("burnish_engine.cli.results.export.trained_model", lambda *_: (source, None))
+    return lambda recipe, said="": _Trained.open(RunPaths(tmp_path), recipe, "safetensors", said)
+
+
+def test_a_model_is_called_as_said_or_as_its_run_or_after_its_base(opened):
     named = RECIPE.model_copy(update={"name": "desk"})
-    assert [_name("said", named, source), _name("", named, source), _name("", RECIPE, source)] == [
-        "said", "desk", "base-tuned",
-    ]  # fmt: skip
+    assert [opened(*which).name for which in ((named, "said"), (named,), (RECIPE,))] == ["said", "desk", "base-tuned"]
 
 
 @pytest.mark.parametrize(("limit", "suggested"), [(0.0, "fine.gguf"), (90.0, "small.gguf"), (10.0, "")])
-def test_the_best_file_within_the_limit_is_suggested(tmp_path, monkeypatch, limit, suggested):
+def test_the_best_file_within_the_limit_is_suggested(opened, limit, suggested):
     def file(name, size, kl):
         return QuantFidelity(
             file=name, quant="Q8_0", bytes=size, sha256="", tensor_types={}, positions=9, mean_kl=kl, p99_kl=kl,
@@ -45,9 +50,7 @@ def test_the_best_file_within_the_limit_is_suggested(tmp_path, monkeypatch, limi
         model="m", architecture="llama", token_strings=1, token_mismatches=0, passed=True,
         files=[file("fine.gguf", 140_000_000, 0.001), file("small.gguf", 80_000_000, 0.1)],
     )  # fmt: skip
-    source = ModelSource(tmp_path, "base", {}, None)
-    monkeypatch.setattr("burnish_engine.cli.results.export.trained_model", lambda *_: (source, None))
     recipe = _with_options(RECIPE, importance=None, merge_onto="", size_limit=limit)
-    name, why = _suggested(report, RunPaths(tmp_path), recipe)
+    name, why = _suggested(report, opened(recipe))
     assert name == suggested
     assert why

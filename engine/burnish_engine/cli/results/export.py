@@ -96,7 +96,7 @@ def export(
     (adapter_of if to in ("adapter", "lora-gguf") else trained_of)(paths)
     recipe = _with_options(with_own_template(paths, read_recipe(paths)), importance, merge_onto, size_limit)
     # An adapter is written even where the base no longer exists.
-    trained = None if to == "adapter" else _Trained.open(paths, recipe, to, name)
+    trained = None if to == "adapter" else _TrainedModel.open(paths, recipe, to, name)
     if to == "lora-gguf" and (why := _why_merged(paths)):
         out.note(f"{why} It is merged into the model instead.")
         to = "gguf"
@@ -135,8 +135,8 @@ def export(
 
 
 @dataclass(frozen=True)
-class _Trained:
-    """What a run trained, opened once for all that an export does with it."""
+class _TrainedModel:
+    """The model or adapter that a run trained, opened once for all that an export does with it."""
 
     paths: RunPaths
     recipe: Recipe
@@ -188,7 +188,7 @@ def _push(folder: Path, repository: str, *, private: bool) -> int:
     return ExitCode.DONE
 
 
-def _show_plan(trained: _Trained | None, folder: Path, quants: list[GgufType]) -> int:
+def _show_plan(trained: _TrainedModel | None, folder: Path, quants: list[GgufType]) -> int:
     from burnish_engine.cli.results.export_report import show_forecast
     from burnish_engine.export.preflight import forecast_gguf
 
@@ -219,7 +219,7 @@ def _export_adapter(paths: RunPaths, recipe: Recipe, out_dir: Path, *, each_expe
     return export_adapter(adapter_of(paths), out_dir, _wrapper(recipe))
 
 
-def _export_other(trained: _Trained, folder: Path, to: ExportKind, bar: ExportBar) -> Path:
+def _export_other(trained: _TrainedModel, folder: Path, to: ExportKind, bar: ExportBar) -> Path:
     """Export the adapter as a GGUF, or the trained model (with an adapter: merged) as a folder."""
     from burnish_engine.chat.device import chat_device
     from burnish_engine.export.proven_folder import export_proven_safetensors
@@ -259,7 +259,7 @@ def _wrapper(recipe: Recipe) -> Wrapper | None:
 
 
 def _export_files(
-    trained: _Trained,
+    trained: _TrainedModel,
     folder: Path,
     quants: list[GgufType],
     bar: ExportBar,
@@ -302,7 +302,7 @@ def _export_files(
     return report
 
 
-def _place_files(report: FidelityReport, trained: _Trained, folder: Path, to: ExportKind, *, quiet: bool) -> None:
+def _place_files(report: FidelityReport, trained: _TrainedModel, folder: Path, to: ExportKind, *, quiet: bool) -> None:
     """Place the files for Ollama or LM Studio."""
     from burnish_engine.export.destinations.lm_studio import export_lm_studio
     from burnish_engine.export.destinations.ollama import export_ollama, model_sampling
@@ -338,7 +338,7 @@ def _with_options(recipe: Recipe, importance: bool | None, merge_onto: str, size
     return recipe.model_copy(update={"export": chosen})
 
 
-def _suggested(report: FidelityReport, trained: _Trained) -> tuple[str, str]:
+def _suggested(report: FidelityReport, trained: _TrainedModel) -> tuple[str, str]:
     """Choose the best of several files for the limit or the target, with the reason; an empty name where none fits."""
     from burnish_engine.export.verify.verdict import suggest
 

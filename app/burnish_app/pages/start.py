@@ -12,6 +12,7 @@ from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.fonts import scaled_width
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX
+from burnish_app.page_states.start import StartState, page_state
 from burnish_app.state.example_run import open_example
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import ActionButton, link, primary, secondary
@@ -26,7 +27,6 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.serve.replies import RunSummary
 
 _CARD_PX = 220
-_RECENT = 5
 
 
 class StartPage(Page):
@@ -37,7 +37,6 @@ class StartPage(Page):
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
-        self.set_subtitle(tr("Train a language model on your own data and take the result with you as one file."))
         self.watch = secondary(tr("Open the example"), self._open_example, "play")
         self.train = primary(tr("Add my data"), self._train, "next")
         self.open = secondary(tr("Choose a folder ..."), self._choose_run, "folder")
@@ -69,11 +68,9 @@ class StartPage(Page):
         )
         self.column.addLayout(columns_layout(cards, GAP_PX, line_px=GAP_PX, even=True, fill=True))
         self.recent = Card(tr("Recent runs"), icon_name="clock")
-        self._shown: list[RunSummary] = []
-        self.recent.hide()
-        self.column.addWidget(self.recent)
-        self._steps = _steps_card(self)
-        self.column.addWidget(self._steps)
+        self.add_parts(recent=self.recent, steps=_steps_card(self))
+        self._shown = StartState()
+        self._show([])
 
     def shown(self) -> None:
         """Request the runs."""
@@ -81,17 +78,18 @@ class StartPage(Page):
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
         """Show the newest runs."""
-        if runs[:_RECENT] == self._shown:
-            return
-        self._shown = runs[:_RECENT]
-        clear(self.recent.body)
-        lines = [RecentRun(run) for run in self._shown]
-        for line in lines:
-            line.opened.connect(self._open)
-            self.recent.body.addWidget(line)
-        line_up(lines)
-        self.recent.setVisible(bool(runs))
-        self._steps.setVisible(not runs)
+        self._show(runs)
+
+    def _show(self, runs: list[RunSummary]) -> None:
+        before, self._shown = self._shown, page_state(runs)
+        if self._shown.lines != before.lines:
+            clear(self.recent.body)
+            lines = [RecentRun(run) for run in self._shown.lines]
+            for line in lines:
+                line.opened.connect(self._open)
+                self.recent.body.addWidget(line)
+            line_up(lines)
+        self.apply(self._shown)
 
     def _open(self, folder: str) -> None:
         self.bench.set_run(folder)

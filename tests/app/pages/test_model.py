@@ -8,7 +8,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
 
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.serve.messages import Result
 
 pytestmark = pytest.mark.gui
 
@@ -314,12 +313,12 @@ def trained(tmp_path):
     return folders
 
 
-def test_an_adapter_that_is_still_being_read_is_not_chosen_after_a_new_one_was(answers, page, bench, trained):
-    answers.set("adapter", {"hold": True})
+def test_an_adapter_that_is_still_being_read_is_not_chosen_after_a_new_one_was(held_window, held, bench, trained):
     bench.set_start(trained[0])
-    read = page.start._request
+    page = held_window.page("model")
+    (read,) = held.open("adapter")
     page.start.reset.click()
-    page.start._found(read, Result(id="x", adapter=model_facts.adapter(path=trained[0])))
+    held.answer("adapter", to=read, adapter=model_facts.adapter(path=trained[0]))
     assert bench.recipe.adapter.start == ""
 
 

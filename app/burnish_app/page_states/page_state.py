@@ -40,6 +40,8 @@ class PageState:
         note: sentence at the left of the foot; None: it stays as it is.
         fills: whether the content reaches to the foot of the page.
         parts: names of the page's parts that are seen; those that a page does not list see to themselves.
+        enabled: names of the controls that can be used, of those that a state switches.
+        chosen: value of each choice that a state makes, by the choice's name.
         primary: primary button; None: it is hidden.
         buttons: secondary buttons that are seen, by name.
     """
@@ -51,6 +53,8 @@ class PageState:
     note: str | None = None
     fills: bool = False
     parts: frozenset[str] = frozenset()
+    enabled: frozenset[str] = frozenset()
+    chosen: Mapping[str, str] = field(default_factory=dict)
     primary: Button | None = None
     buttons: Mapping[str, Button] = field(default_factory=dict)
 

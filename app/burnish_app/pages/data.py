@@ -14,7 +14,7 @@ from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.inspection import DatasetInspection
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX
-from burnish_app.page_states.data import DataFacts, bad_files, page_state
+from burnish_app.page_states.data import bad_files, page_state
 from burnish_app.state.objectives import is_open, known_objective, offered_objectives
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
@@ -315,15 +315,13 @@ class DataPage(Page):
         """Show what stands around the cards."""
         self.apply(
             page_state(
-                DataFacts(
-                    has_files=bool(self.bench.data_files),
-                    dataset=self.bench.dataset,
-                    shown=self._shown_dataset(),
-                    is_busy=self._inspection.busy,
-                    is_filling=bool(self._left),
-                    has_failed=self._failed,
-                    asks_columns=self.rows.is_open,
-                )
+                self.bench.dataset,
+                self._shown_dataset(),
+                has_files=bool(self.bench.data_files),
+                is_busy=self._inspection.busy,
+                is_filling=bool(self._left),
+                has_failed=self._failed,
+                asks_columns=self.rows.is_open,
             )
         )
 

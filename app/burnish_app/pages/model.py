@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import Qt, QTimer
-from PySide6.QtWidgets import QFileDialog, QVBoxLayout
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QVBoxLayout
 
 from burnish_app.engine.downloads_follower import DownloadsFollower
 from burnish_app.engine.engine_client import EngineClient
@@ -96,7 +96,11 @@ class ModelPage(Page):
         self.judged_for = caption("")
         self.target = TargetSelector()
         self.target.chosen.connect(self.bench.set_target)
-        browse = secondary(tr("Open a folder ..."), self._browse, "folder")
+        browse = secondary(
+            tr("Open a folder ..."),
+            lambda: self.ask_folder(tr("Choose a model's folder"), lambda folder: self.take_drop([folder])),
+            "folder",
+        )
         browse.setToolTip(tr("A folder with config.json, safetensors and a tokenizer. It can be dropped here as well."))
         for widget in (self.target, browse):
             card.corner.addWidget(widget)
@@ -140,13 +144,6 @@ class ModelPage(Page):
         self.clear_banner()
         self.bench.set_model_path(path, keep_start=self.start.seeks_model)
         self._inspect_model()
-
-    def _browse(self) -> None:
-        dialog = QFileDialog(self, tr("Choose a model's folder"))
-        dialog.setFileMode(QFileDialog.FileMode.Directory)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.fileSelected.connect(lambda folder: self.take_drop([folder]))
-        dialog.open()
 
     def _known_rows(self) -> DatasetFacts | None:
         """Return the facts of the chosen data, if need be as another model's tokenizer counted them; None: unknown."""

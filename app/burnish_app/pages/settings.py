@@ -118,17 +118,15 @@ class SettingsPage(Page):
             motion=preferences.motion,
             asks_on_close=preferences.asks_on_close,
             notifies=preferences.notifies,
-            text_percent=theme.text_percent,
-            price=preferences.price_per_kwh,
         )
         self.apply(state)
         choices = {"mode": self.mode, "motion": self.motion, "asking": self.asking, "notifying": self.notifying}
         for name, choice in choices.items():
             choice.choose(state.chosen[name])
             choice.chosen.connect(partial(self._choose, preferences, theme, name))
-        self.text.setCurrentIndex(max(self.text.findData(state.text_percent), 0))
+        self.text.setCurrentIndex(max(self.text.findData(theme.text_percent), 0))
         self.text.activated.connect(lambda _index: self._choose(preferences, theme, "text", self.text.currentData()))
-        self.price.setValue(state.price)
+        self.price.setValue(preferences.price_per_kwh)
         self.price.valueChanged.connect(partial(self._choose, preferences, theme, "price"))
 
     @staticmethod

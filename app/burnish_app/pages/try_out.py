@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QCheckBox
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.question import Question as EngineQuestion
 from burnish_app.look.language import tr
-from burnish_app.page_states.try_out import TryOutFacts, page_state
+from burnish_app.page_states.try_out import page_state
 from burnish_app.state.answerers import Answerer, answerers
 from burnish_app.state.questions import Question, WrittenTexts, held_out_questions
 from burnish_app.state.run_folder import RunFolder, read_run_folder
@@ -349,20 +349,17 @@ class TryOutPage(Page):
         """Show what can be done now."""
         keys = [pane.answerer.key for pane in self.grid.shown if pane.answerer.able]
         state = page_state(
-            TryOutFacts(
-                folder=self._folder,
-                has_run=bool(self.bench.run),
-                is_answering=bool(self.answering.open),
-                is_secret=self.answering.secret,
-                is_written=bool(self.prompt.toPlainText().strip()),
-                has_former=self._kept.has_any(self._talked_to),
-                has_loaded=self._has_loaded,
-                are_different=len(set(keys)) == len(self.grid.shown) > 1,
-            )
+            self._folder,
+            is_answering=bool(self.answering.open),
+            is_secret=self.answering.secret,
+            is_written=bool(self.prompt.toPlainText().strip()),
+            has_former=self._kept.has_any(self._talked_to),
+            has_loaded=self._has_loaded,
+            are_different=len(set(keys)) == len(self.grid.shown) > 1,
         )
         self.apply(state)
-        self.questions.save.setEnabled(state.can_save)
+        self.questions.save.setEnabled("save" in state.enabled)
         if not self.answering.secret:
-            self.blind.setEnabled(state.can_be_blind)
+            self.blind.setEnabled("blind" in state.enabled)
         for pane in self.grid.panes:
-            pane.again.setEnabled(state.can_ask_again and bool(pane.question) and pane.answerer.able)
+            pane.again.setEnabled("again" in state.enabled and bool(pane.question) and pane.answerer.able)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFileDialog, QFrame, QHBoxLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
@@ -282,6 +282,14 @@ class Page(QWidget):
             return
         self.bench.draft_copy(change(recipe) if change is not None else recipe, source)
         self.go_to.emit("recipe")
+
+    def ask_folder(self, title: str, use: Callable[[str], object]) -> None:
+        """Let the person choose a folder."""
+        dialog = QFileDialog(self, title)
+        dialog.setFileMode(QFileDialog.FileMode.Directory)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(use)
+        dialog.open()
 
     def clear_banner(self) -> None:
         """Close the banner, if there is one."""

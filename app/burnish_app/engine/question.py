@@ -82,10 +82,10 @@ class Question(QObject):
         self.drop()
         self._client = client
 
-    def _end(self, name: str, tell: Callable[..., object] = lambda: None, *answer: object) -> None:
+    def _end(self, name: str, handle: Callable[..., object] = lambda: None, *answer: object) -> None:
         if name == self._name:
             self._name = ""
-            tell(*answer)
+            handle(*answer)
             self._changed()
 
     def _fail(self, failure: Failure) -> None:

@@ -1,1 +1,1 @@
-"""What each page shows, as values computed by a pure function `page_state` from what is known. Without Qt."""
+"""Computes what each page shows, as one value: a pure function `page_state` of what is known. Without Qt."""

@@ -1,9 +1,9 @@
-"""What the page Data shows around its cards. No Qt."""
+"""Computes what the page Data shows around its cards. No Qt."""
 
 from __future__ import annotations
 
 from burnish_app.look.language import tr
-from burnish_app.page_states.page_state import Button, PageState, seen
+from burnish_app.page_states.page_state import ButtonState, PageState, seen
 from burnish_app.state.step_status import StepStatus
 from burnish_app.wording.data_text import kept_rows_text
 from burnish_app.wording.numbers import plural
@@ -49,7 +49,7 @@ def page_state(
     )
 
 
-def _primary(bad: int, *, has_files: bool, has_failed: bool, asks_columns: bool) -> Button:
+def _primary(bad: int, *, has_files: bool, has_failed: bool, asks_columns: bool) -> ButtonState:
     """Go on to the recipe, without the files that cannot be trained on."""
     if bad:
         text = tr("Leave out {files} and go on").format(files=plural(bad, "file"))
@@ -59,7 +59,7 @@ def _primary(bad: int, *, has_files: bool, has_failed: bool, asks_columns: bool)
         text = tr("Next: the recipe")
     else:
         text = tr("Say what the columns mean") if asks_columns else tr("Mend the data first")
-    return Button(text=text, does="leave_out" if bad else "recipe", is_enabled=has_files and not has_failed)
+    return ButtonState(text=text, does="leave_out" if bad else "recipe", is_enabled=has_files and not has_failed)
 
 
 def _status(dataset: DatasetFacts | None, *, is_busy: bool, has_failed: bool, has_files: bool) -> StepStatus:

@@ -1,19 +1,19 @@
-"""What the page Export shows of a run and its export. No Qt."""
+"""Computes what the page Export shows of a run and its export. No Qt."""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
 from burnish_app.look.language import tr
-from burnish_app.page_states.page_state import Button, PageState, seen
+from burnish_app.page_states.page_state import ButtonState, PageState, seen
 from burnish_app.state.run_folder import RunFolder
 from burnish_app.state.step_status import StepStatus
 from burnish_app.wording.run_text import Tone
 from burnish_engine.contract.serve.replies import ExportJob
 
 
-class News(NamedTuple):
-    """What a banner says of an export that came to its end.
+class ExportNotice(NamedTuple):
+    """The words of a banner about an export that came to its end.
 
     Attributes:
         kind: kind of the banner.
@@ -52,34 +52,32 @@ def page_state(
         pill=_pill(job),
         subtitle=tr("Files for other programs, each proven against the trained model.") if ready else "",
         fills=not chooses,
-        parts=seen(
-            empty=not ready,
-            choices=chooses,
-            sizes=chooses and is_typed,
-            progress=running,
-            to_come=running,
-            fidelity=not running and _has_report(job),
-            files=not running and (folder.exported or folder.adapters or folder.ollama or folder.lm_studio),
-        ),
-        primary=Button(
+        parts=seen(empty=not ready, choices=chooses, sizes=chooses and is_typed, progress=running, to_come=running)
+        | (frozenset() if running else _results(folder, job)),
+        primary=ButtonState(
             text=tr("Exporting ...") if goes_on else tr("Export"),
             is_enabled=ready and is_complete and knows_job and not goes_on,
         ),
     )
 
 
-def news(before: ExportJob | None, job: ExportJob | None) -> News | None:
+def notice(before: ExportJob | None, job: ExportJob | None) -> ExportNotice | None:
     """Return what there is to say once an export is another one than before; None: nothing."""
     if job is None or is_running(job):
         return None
     if job.status == "failed" and not _has_report(job):
         log = tr("What it last said is in export/job.log in the run's folder.")
-        return News("error", job.message or tr("The export failed."), log)
+        return ExportNotice("error", job.message or tr("The export failed."), log)
     if not is_running(before) or job.status == "failed":
         return None
     if job.status == "canceled":
-        return News("info", tr("The export was stopped."), tr("Nothing unfinished was left behind."))
-    return News("info", "")
+        return ExportNotice("info", tr("The export was stopped."), tr("Nothing unfinished was left behind."))
+    return ExportNotice("info", "")
+
+
+def _results(folder: RunFolder, job: ExportJob | None) -> frozenset[str]:
+    files = folder.exported or folder.adapters or folder.ollama or folder.lm_studio
+    return seen(fidelity=_has_report(job), files=files)
 
 
 def _has_report(job: ExportJob | None) -> bool:

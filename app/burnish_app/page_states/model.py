@@ -1,11 +1,11 @@
-"""What the page Model shows around the chosen model's facts. No Qt."""
+"""Computes what the page Model shows around the chosen model's facts. No Qt."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from burnish_app.look.language import tr
-from burnish_app.page_states.page_state import Button, PageState, seen
+from burnish_app.page_states.page_state import ButtonState, PageState, seen
 from burnish_app.wording.run_text import Tone
 from burnish_engine.contract.facts.advice import ModelIntegrity
 from burnish_engine.contract.units import file_size
@@ -13,7 +13,7 @@ from burnish_engine.contract.units import file_size
 
 @dataclass(frozen=True, kw_only=True)
 class ModelState(PageState):
-    """What the page Model shows.
+    """The state of the page Model.
 
     Attributes:
         checked: what a check of the model's files said, its tone and what that means; empty: they are not checked.
@@ -42,7 +42,7 @@ def page_state(
         status="attention" if has_failed else "busy" if is_busy else "done" if is_known else "empty",
         subtitle=tr("The model that will learn from your data. Smaller ones train faster and run anywhere."),
         parts=seen(busy=is_busy),
-        primary=Button(text=text, is_enabled=is_known and not has_failed),
+        primary=ButtonState(text=text, is_enabled=is_known and not has_failed),
         checked=_checked(integrity) if is_intact else ("", "plain", ""),
     )
 

@@ -1,4 +1,4 @@
-"""What every page shows around its content: buttons, status, name, and which of its parts are seen. No Qt."""
+"""Holds what a page shows as one value: status, name, buttons, and which of its parts are seen. No Qt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from burnish_app.wording.run_text import Tone
 
 
 @dataclass(frozen=True, kw_only=True)
-class Button:
+class ButtonState:
     """A button at the foot of a page, as it is shown. What is empty stays as the button was made.
 
     Attributes:
@@ -30,7 +30,7 @@ class Button:
 
 @dataclass(frozen=True, kw_only=True)
 class PageState:
-    """What a page shows. Pages add what their own parts show.
+    """The state of a page, as it is shown. Pages add what their own parts show.
 
     Attributes:
         status: status of the step in the sidebar; None: it stays as it is.
@@ -55,8 +55,8 @@ class PageState:
     parts: frozenset[str] = frozenset()
     enabled: frozenset[str] = frozenset()
     chosen: Mapping[str, str] = field(default_factory=dict)
-    primary: Button | None = None
-    buttons: Mapping[str, Button] = field(default_factory=dict)
+    primary: ButtonState | None = None
+    buttons: Mapping[str, ButtonState] = field(default_factory=dict)
 
 
 def seen(**parts: object) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What the page Recipe shows: how far the recipe is from a run. No Qt."""
+"""Computes what the page Recipe shows: how far the recipe is from a run. No Qt."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from burnish_app.look.language import tr
-from burnish_app.page_states.page_state import Button, PageState, seen
+from burnish_app.page_states.page_state import ButtonState, PageState, seen
 from burnish_app.recipe.plan_text import fit_state, plan_line
 from burnish_app.state.step_status import StepStatus
 from burnish_app.wording.machine_text import place_text
@@ -76,12 +76,12 @@ def page_state(known: RecipeFacts) -> PageState:
     )
 
 
-def _primary(known: RecipeFacts) -> Button:
+def _primary(known: RecipeFacts) -> ButtonState:
     """Start the run, or lead to the data where there is none."""
     if known.is_starting:
-        return Button(text=tr("Starting ..."), does="start", is_enabled=False)
+        return ButtonState(text=tr("Starting ..."), does="start", is_enabled=False)
     if not known.has_data:
-        return Button(text=tr("Add data first"), icon="next", does="data")
+        return ButtonState(text=tr("Add data first"), icon="next", does="data")
     if not known.is_valid:
         text = tr("Mend the value in red")
     elif known.is_suggesting:
@@ -90,7 +90,7 @@ def _primary(known: RecipeFacts) -> Button:
         text = tr("Start training")
     else:
         text = tr("Start on {place}").format(place=place_text(known.where))
-    return Button(text=text, icon="rocket", does="start", is_enabled=known.can_start)
+    return ButtonState(text=text, icon="rocket", does="start", is_enabled=known.can_start)
 
 
 def _status(known: RecipeFacts) -> StepStatus:

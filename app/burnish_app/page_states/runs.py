@@ -1,11 +1,11 @@
-"""What the page Runs shows of the runs and of those that are selected. No Qt."""
+"""Computes what the page Runs shows of the runs and of those that are selected. No Qt."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from burnish_app.look.language import tr
-from burnish_app.page_states.page_state import Button, PageState, seen
+from burnish_app.page_states.page_state import ButtonState, PageState, seen
 from burnish_app.wording.numbers import plural
 from burnish_app.wording.run_text import ACTIVE, LEAVE_QUEUE, RUN_ACTION_BUTTONS, RUN_ACTIONS
 from burnish_engine.contract.serve.replies import RunSummary
@@ -32,29 +32,29 @@ def page_state(runs: Sequence[RunSummary], selection: Sequence[RunSummary], most
     )
 
 
-def _primary(count: int, most: int) -> Button | None:
+def _primary(count: int, most: int) -> ButtonState | None:
     """Open one run, or compare several."""
     if not count:
         return None
     if count == 1:
-        return Button(text=tr("Open"), icon="open", hint="", does="open")
+        return ButtonState(text=tr("Open"), icon="open", hint="", does="open")
     hint = tr("At most {n} at once.").format(n=most) if count > most else ""
     text = tr("Compare {n} runs").format(n=count)
-    return Button(text=text, icon="compare", hint=hint, does="compare", is_enabled=count <= most)
+    return ButtonState(text=text, icon="compare", hint=hint, does="compare", is_enabled=count <= most)
 
 
-def _buttons(selection: Sequence[RunSummary]) -> dict[str, Button]:
+def _buttons(selection: Sequence[RunSummary]) -> dict[str, ButtonState]:
     if not selection:
         return {}
     kept = any(run.standing not in _DELETABLE for run in selection)
     hint = tr("Stop it first.") if kept else tr("It can be undone for 7 days.")
-    shown = {"delete": Button(hint=hint, is_enabled=not kept)}
+    shown = {"delete": ButtonState(hint=hint, is_enabled=not kept)}
     if len(selection) == 2:
-        shown["duel"] = Button()
+        shown["duel"] = ButtonState()
     if len(selection) == 1:
         status = selection[0].standing
-        shown |= {"reveal": Button(), "duplicate": Button()}
+        shown |= {"reveal": ButtonState(), "duplicate": ButtonState()}
         stop = LEAVE_QUEUE if status == "queued" else RUN_ACTION_BUTTONS["stop"][0]
-        possible = {"stop": Button(text=stop), "resume": Button()}
+        possible = {"stop": ButtonState(text=stop), "resume": ButtonState()}
         shown |= {name: button for name, button in possible.items() if name in RUN_ACTIONS.get(status, ())}
     return shown

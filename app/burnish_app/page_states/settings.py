@@ -1,4 +1,4 @@
-"""What the page Settings shows of the preferences. No Qt."""
+"""Computes what the page Settings shows of the preferences. No Qt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page Start shows of earlier runs. No Qt."""
+"""Computes what the page Start shows of earlier runs. No Qt."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What the page Train shows of a run. No Qt."""
+"""Computes what the page Train shows of a run. No Qt."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from burnish_app.look.language import tr
-from burnish_app.page_states.page_state import Button, PageState, seen
+from burnish_app.page_states.page_state import ButtonState, PageState, seen
 from burnish_app.wording.activity import run_title
 from burnish_app.wording.causes import CureAction
 from burnish_app.wording.numbers import first_sentence
@@ -27,7 +27,7 @@ _CURE_ICONS: dict[CureAction, str] = {"folder": "folder"}
 
 @dataclass(frozen=True, kw_only=True)
 class TrainState(PageState):
-    """What the page Train shows.
+    """The state of the page Train.
 
     Attributes:
         description: status of the run in words; None: there is no run.
@@ -73,30 +73,30 @@ def page_state(
 
 def _primary(
     described: RunDescription, status: str, cure: tuple[str, CureAction] | None, *, is_asked: bool
-) -> Button | None:
+) -> ButtonState | None:
     """Resume the run, do first what it needs for that, or lead to the page Try it."""
     if "resume" not in described.actions and status != "finished":
         return None
     if cure is not None:
         text, does = cure
-        return Button(text=text, icon=_CURE_ICONS.get(does, "next"), does=does, is_enabled=not is_asked)
+        return ButtonState(text=text, icon=_CURE_ICONS.get(does, "next"), does=does, is_enabled=not is_asked)
     if status == "finished":
-        return Button(text=tr("Try it"), icon="chat", does="try_out", is_enabled=not is_asked)
-    return Button(text=tr("Resume"), icon="play", does="resume", is_enabled=not is_asked)
+        return ButtonState(text=tr("Try it"), icon="chat", does="try_out", is_enabled=not is_asked)
+    return ButtonState(text=tr("Resume"), icon="play", does="resume", is_enabled=not is_asked)
 
 
 def _buttons(
     described: RunDescription, summary: RunSummary, cure: tuple[str, CureAction] | None, *, is_asked: bool
-) -> dict[str, Button]:
+) -> dict[str, ButtonState]:
     status = summary.standing
     stop = LEAVE_QUEUE if status == "queued" else RUN_ACTION_BUTTONS["stop"][0]
-    shown: dict[str, Button] = {
-        action: Button(text=stop if action == "stop" else "", is_enabled=not is_asked)
+    shown: dict[str, ButtonState] = {
+        action: ButtonState(text=stop if action == "stop" else "", is_enabled=not is_asked)
         for action in described.actions
         if action != "resume" or cure is not None  # else the primary button does it
     }
     if status in ("failed", "interrupted", "not responding"):
-        shown["copy"] = Button()
+        shown["copy"] = ButtonState()
     if status == "queued" and summary.waits_for:
-        shown["holder"] = Button()
+        shown["holder"] = ButtonState()
     return shown

@@ -1,9 +1,9 @@
-"""What the page Try it shows around the conversations. No Qt."""
+"""Computes what the page Try it shows around the conversations. No Qt."""
 
 from __future__ import annotations
 
 from burnish_app.look.language import tr
-from burnish_app.page_states.page_state import Button, PageState, seen
+from burnish_app.page_states.page_state import ButtonState, PageState, seen
 from burnish_app.state.run_folder import RunFolder
 
 
@@ -29,19 +29,21 @@ def page_state(
         are_different: whether at least two models answer, and no two of them are the same.
     """
     busy, trained = is_answering, folder.trained
-    if not folder.name:
-        subtitle = tr("There is no run yet, so only the model before training answers.")
-    elif not trained:
-        subtitle = tr("This run has nothing trained to talk to yet: that is there once it is saved.")
-    else:
-        subtitle = tr("The same question and the same seed for each.")
     text, icon, does = (tr("Stop"), "stop", "stop") if busy else (tr("Send"), "send", "send")
     return PageState(
         status="busy" if busy else "ready" if trained else "empty",
         name=folder.title if trained else "",
-        subtitle=subtitle,
+        subtitle=_subtitle(folder),
         note="" if busy else None,
-        primary=Button(text=text, icon=icon, does=does, is_enabled=is_written or busy),
-        buttons={"unload": Button(is_enabled=has_loaded)} | ({"former": Button()} if has_former else {}),
+        primary=ButtonState(text=text, icon=icon, does=does, is_enabled=is_written or busy),
+        buttons={"unload": ButtonState(is_enabled=has_loaded)} | ({"former": ButtonState()} if has_former else {}),
         enabled=seen(save=is_written, again=not (busy or is_secret), blind=folder.name and are_different),
     )
+
+
+def _subtitle(folder: RunFolder) -> str:
+    if not folder.name:
+        return tr("There is no run yet, so only the model before training answers.")
+    if not folder.trained:
+        return tr("This run has nothing trained to talk to yet: that is there once it is saved.")
+    return tr("The same question and the same seed for each.")

@@ -13,7 +13,7 @@ from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.export_follower import ExportFollower
 from burnish_app.engine.question import Question
 from burnish_app.look.language import tr
-from burnish_app.page_states.export import is_running, news, page_state
+from burnish_app.page_states.export import is_running, notice, page_state
 from burnish_app.recipe.suggested import suggested_recipe
 from burnish_app.state.failure_details import details_text
 from burnish_app.state.run_folder import RunFolder, frozen_section, read_run_folder
@@ -268,11 +268,11 @@ class ExportPage(Page):
             self.progress.show_job(job, importance=self.choices.importance.isChecked())
             if is_running(before):
                 return  # nothing else moves
-        told = news(before, job)
-        if told is not None and told.what:
-            copy = [(tr("Copy details"), self._copy_details)] if told.kind == "error" else []
-            self.banner(told.kind, told.what, told.remedy, copy)
-        elif told is not None:
+        over = notice(before, job)
+        if over is not None and over.what:
+            copy = [(tr("Copy details"), self._copy_details)] if over.kind == "error" else []
+            self.banner(over.kind, over.what, over.remedy, copy)
+        elif over is not None:
             self.clear_banner()
         self._read_run()
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from PySide6.QtWidgets import QCheckBox
 
 from burnish_app.engine.engine_client import EngineClient
-from burnish_app.engine.question import Question as EngineQuestion
+from burnish_app.engine.question import Question
 from burnish_app.look.language import tr
 from burnish_app.page_states.try_out import page_state
 from burnish_app.state.answerers import Answerer, answerers
-from burnish_app.state.questions import Question, WrittenTexts, held_out_questions
+from burnish_app.state.questions import ChatQuestion, WrittenTexts, held_out_questions
 from burnish_app.state.run_folder import RunFolder, read_run_folder
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row
@@ -47,7 +47,7 @@ class TryOutPage(Page):
         self._folder = RunFolder()
         self._runs: list[RunSummary] = []
         self._asked, self._shuffled = "", list[Answerer]()
-        self._rows = EngineQuestion(client, self, answered=self._rows_found, failed=self._rows_refused)
+        self._rows = Question(client, self, answered=self._rows_found, failed=self._rows_refused)
         self._has_loaded = False  # models, as far as this page asked them
         self.left = ChatPane(tr("First model"), "base")
         self.middle = ChatPane(tr("Model between"), "start")
@@ -60,7 +60,7 @@ class TryOutPage(Page):
         self.questions = QuestionsBar()
         self.questions.chosen.connect(self._show_question)
         self.questions.save_wanted.connect(self._save_prompt)
-        self._question: Question | None = None  # whose text the message box shows
+        self._question: ChatQuestion | None = None  # whose text the message box shows
         self._written, self._is_written = WrittenTexts(), False  # the latter: whether the person wrote what was asked
         self._kept, self._talked_to = KeptConversations(self.grid.panes), (bench.run, bench.model_path)
         self.vote.voted.connect(self._vote)
@@ -240,7 +240,7 @@ class TryOutPage(Page):
             self._see(self.vote)
         self.refresh_runs.emit()
 
-    def _show_question(self, question: Question | None) -> None:
+    def _show_question(self, question: ChatQuestion | None) -> None:
         """Show a question, or the person's own words; what was written before comes back with its place."""
         self._written.leave(self._question, self.prompt.toPlainText())
         self._question = question

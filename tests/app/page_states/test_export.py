@@ -5,7 +5,7 @@ import itertools
 import pytest
 from app.facts import export_facts
 
-from burnish_app.page_states.export import news, page_state
+from burnish_app.page_states.export import notice, page_state
 from burnish_app.state.run_folder import RunFolder
 
 TRAINED = RunFolder(name="desk", title="desk", trained=True)
@@ -76,12 +76,12 @@ def test_whether_all_files_are_safe_stands_beside_the_name():
 
 def test_an_end_that_was_seen_is_told_once():
     going = JOBS["running"]
-    assert news(going, JOBS["canceled"]).kind == "info"
-    assert news(None, JOBS["canceled"]) is None
-    assert news(going, JOBS["finished"]).what == "", "a banner of before goes"
-    assert news(None, JOBS["finished"]) is None
+    assert notice(going, JOBS["canceled"]).kind == "info"
+    assert notice(None, JOBS["canceled"]) is None
+    assert notice(going, JOBS["finished"]).what == "", "a banner of before goes"
+    assert notice(None, JOBS["finished"]) is None
     for before in (going, None):
-        told = news(before, JOBS["failed"])
+        told = notice(before, JOBS["failed"])
         assert (told.kind, told.what) == ("error", "The disk is full.")
-        assert news(before, JOBS["refused"]) is None, "its report says it"
-        assert news(before, going) is None
+        assert notice(before, JOBS["refused"]) is None, "its report says it"
+        assert notice(before, going) is None

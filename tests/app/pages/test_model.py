@@ -41,13 +41,6 @@ def enter(qtbot, field, text):
 
 
 @pytest.mark.full
-def test_the_embedded_model_is_chosen_at_first(page, bench):
-    assert bench.model.name == "SmolLM2 135M"
-    assert page._chosen.accessibleName() == "SmolLM2 135M"
-    assert page.primary.isEnabled()
-
-
-@pytest.mark.full
 def test_a_typed_folder_is_looked_at_and_listed_from_then_on(qtbot, answers, page, bench, tmp_path):
     folder = str(tmp_path / "my model")
     answers.result("model", model=facts.model_facts(path=folder, name="mine"))

@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QWidget
 
 from burnish_app.look.tokens import MARGIN_PX, SCROLL_BAR_PX, UNIT
-from burnish_app.page_states.page_state import Button, PageState
+from burnish_app.page_states.page_state import ButtonState, PageState
 from burnish_app.widgets.basic.buttons import ActionButton, Slot, primary, secondary
 from burnish_app.widgets.basic.text import caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
@@ -87,7 +87,7 @@ class Foot(QFrame):
         self.setVisible(bool(self.note.text()) or shown)
 
 
-def _show(button: ActionButton, state: Button | None) -> None:
+def _show(button: ActionButton, state: ButtonState | None) -> None:
     button.setVisible(state is not None)
     if state is not None:
         button.setEnabled(state.is_enabled)

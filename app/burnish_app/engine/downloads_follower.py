@@ -37,7 +37,7 @@ class DownloadsFollower(QObject):
         super().__init__(parent)
         self._client = client
         self._downloads: list[Download] = []
-        self._question = Question(client, self, answered=self._answered)
+        self._question = Question(client, self, self._answered)
         self._timer = QTimer(self, interval=_ASK_EVERY_MS)
         self._timer.timeout.connect(self.ask)
 

@@ -65,11 +65,9 @@ class EngineThere(QObject):
         self.client: ClientThere | None = None
         self.offers: PlaceOffers | None = None
         self.recipe_text: Callable[[], str] = str
-        self._offers_question = Question(client, self, answered=self._offered, failed=self._offers_failed)
-        self._machine_question = Question(client, self, answered=self._answered, failed=self._refused)
-        self._doctor_question = Question(
-            client, self, answered=self._checked, failed=self._refused, changed=self.changed.emit
-        )
+        self._offers_question = Question(client, self, self._offered, self._offers_failed)
+        self._machine_question = Question(client, self, self._answered, self._refused)
+        self._doctor_question = Question(client, self, self._checked, self._refused, changed=self.changed.emit)
         self._asked_text = ""
         self._others: dict[str, ClientThere] = {}
         self._lent: set[ClientThere] = set()  # replies may be streamed through them

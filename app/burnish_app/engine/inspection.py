@@ -28,12 +28,7 @@ class DatasetInspection(QObject):
         super().__init__(parent)
         self._bench = bench
         self._question = Question(
-            client,
-            self,
-            answered=self._answered,
-            failed=self.failed.emit,
-            progressed=self.progressed.emit,
-            changed=self.changed.emit,
+            client, self, self._answered, self.failed.emit, progressed=self.progressed.emit, changed=self.changed.emit
         )
 
     @property

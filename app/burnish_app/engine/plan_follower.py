@@ -46,7 +46,7 @@ class PlanFollower(QObject):
     ) -> None:
         super().__init__(parent)
         self._client, self._bench, self._there = client, bench, other
-        self._question = Question(client, self, answered=self._answered, failed=self._refused)
+        self._question = Question(client, self, self._answered, self._refused)
         self._others: dict[str, Recipe] = {}
         self._told_facts = (0, 0)
         self.timer = QTimer(self, singleShot=True, interval=_AFTER_MS)

@@ -31,9 +31,9 @@ class Question(QObject):
         self,
         client: EngineClient,
         parent: QObject,
-        *,
         answered: Callable[[Result], object] = lambda _result: None,
         failed: Callable[[Failure], object] = lambda _failure: None,
+        *,
         progressed: Callable[[str, int, int], object] = lambda _what, _done, _total: None,
         changed: Callable[[], object] = lambda: None,
     ) -> None:

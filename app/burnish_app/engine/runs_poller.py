@@ -42,7 +42,7 @@ class RunsPoller(QObject):
         super().__init__(parent)
         self._extra_folders = extra_folders
         self._started = False
-        self._question = Question(client, self, answered=self._answered, failed=self.failed.emit, changed=self._changed)
+        self._question = Question(client, self, self._answered, self.failed.emit, changed=self._changed)
         self._timer = QTimer(self, singleShot=True, interval=interval_ms)
         self._timer.timeout.connect(self.poll)
 

@@ -42,12 +42,7 @@ class SuggestionFollower(QObject):
         self._bench, self._there, self._place = bench, other, ""
         self._inputs: tuple[object, ...] = ()
         self._question = Question(
-            client,
-            self,
-            answered=self._answered,
-            failed=self._refused,
-            progressed=self.progressed.emit,
-            changed=self._changed,
+            client, self, self._answered, self._refused, progressed=self.progressed.emit, changed=self._changed
         )
 
     @property

@@ -42,9 +42,9 @@ class RowPages(QObject):
         self._file = ""
         self._columns: list[str] = []
         self._waiting: list[int] = []
-        self._heading = Question(client, self, answered=self._columns_here, failed=self._failed)
-        self._reading = Question(client, self, answered=self._page_here, failed=self._failed)
-        self._finding = Question(client, self, answered=self._places_here, failed=self._failed)
+        self._heading = Question(client, self, self._columns_here, self._failed)
+        self._reading = Question(client, self, self._page_here, self._failed)
+        self._finding = Question(client, self, self._places_here, self._failed)
         model.wanted.connect(self._want)
 
     @property

@@ -57,7 +57,7 @@ class DuelPage(Page):
         super().__init__(client, bench)
         self._duels: list[DuelFacts] = []
         self._knows_duels = False
-        self._listing = Question(client, self, answered=self._duels_here, failed=self.failed)
+        self._listing = Question(client, self, self._duels_here, self.failed)
         self._look = QTimer(self, singleShot=True, interval=_LOOK_MS)
         self._look.timeout.connect(self._ask_duels)
         self.former = ShorteningBox(by_content=True)

@@ -65,7 +65,7 @@ class ExportPage(Page):
         self.job: ExportJob | None = None
         self._knows_job = False  # whether an export of this run goes on is known
         self._starting = Question(
-            client, self, answered=lambda _result: self.refresh_runs.emit(), failed=self.failed, changed=self._show
+            client, self, lambda _result: self.refresh_runs.emit(), self.failed, changed=self._show
         )
         empty = NothingYet(
             EmptyState(
@@ -88,8 +88,8 @@ class ExportPage(Page):
         self.sizes = SizeCard()
         self.sizes.chart.toggled.connect(self.choices.types.toggle)
         self._forecast: ExportForecast | None = None
-        self._forecasts = Question(client, self, answered=self._forecast_found, failed=self._forecast_failed)
-        self._models = Question(client, self, answered=self._model_found)
+        self._forecasts = Question(client, self, self._forecast_found, self._forecast_failed)
+        self._models = Question(client, self, self._model_found)
         self._forecast_timer = QTimer(self, singleShot=True, interval=_FORECAST_AFTER_MS)
         self._forecast_timer.timeout.connect(self._ask_forecast)
         self.add_parts(

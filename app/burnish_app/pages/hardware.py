@@ -60,20 +60,15 @@ class HardwarePage(Page):
         self._content, self._rest = QVBoxLayout(), QVBoxLayout()
         self.fits = CapacityCard()  # stays while what is around it is shown anew
         self.fits.hide()
-        self._machines = Question(client, self, answered=self._found, failed=self._machine_failed)
+        self._machines = Question(client, self, self._found, self._machine_failed)
         self._doctor = Question(
-            client,
-            self,
-            answered=self._checked,
-            failed=self.failed,
-            progressed=self._check_advanced,
-            changed=self._check_changed,
+            client, self, self._checked, self.failed, progressed=self._check_advanced, changed=self._check_changed
         )
         self._capacity = Question(
             client,
             self,
-            answered=self._fits_found,
-            failed=lambda failure: self.fits.show_failure(f"{failure.what} {failure.remedy}".strip()),
+            self._fits_found,
+            lambda failure: self.fits.show_failure(f"{failure.what} {failure.remedy}".strip()),
             progressed=self.fits.set_progress,
         )
         self._checking.cancel.connect(self._doctor.drop)

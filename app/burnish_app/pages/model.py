@@ -53,12 +53,12 @@ class ModelPage(Page):
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
         self._preferences = Preferences()
-        self._reading = Question(client, self, answered=self._found, failed=self._unreadable, changed=self._show)
+        self._reading = Question(client, self, self._found, self._unreadable, changed=self._show)
         self._checking = Question(
             client,
             self,
-            answered=self._checked,
-            failed=self._damaged,
+            self._checked,
+            self._damaged,
             progressed=lambda file, *step: self._busy.set_progress(tr("Checking {file}").format(file=file), *step),
             changed=self._show,
         )

@@ -46,7 +46,7 @@ class RecipePage(Page):
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
         self._machine: MachineFacts | None = None
-        self._machines = Question(client, self, answered=self._machine_known)
+        self._machines = Question(client, self, self._machine_known)
         self._dataset: tuple[list[str], DatasetFacts | None] = [], None
         self._run_places: list[str] = []
         self._told_copy: ReplacedDraft | None = None

@@ -57,8 +57,8 @@ class SweepPage(Page):
         self._sweeps: list[SweepFile] = []
         self._rows: list[SweepRow] = []
         self._plan: SweepPlan | None = None
-        self._planning_question = Question(client, self, answered=self._planned, failed=self._plan_failed)
-        self._starting = Question(client, self, answered=self._started, failed=self._start_failed)
+        self._planning_question = Question(client, self, self._planned, self._plan_failed)
+        self._starting = Question(client, self, self._started, self._start_failed)
         self._planned_for: object = None
         self._queued: object = None
         self._refusal: Banner | None = None

@@ -47,7 +47,7 @@ class TryOutPage(Page):
         self._folder = RunFolder()
         self._runs: list[RunSummary] = []
         self._asked, self._shuffled = "", list[Answerer]()
-        self._rows = Question(client, self, answered=self._rows_found, failed=self._rows_refused)
+        self._rows = Question(client, self, self._rows_found, self._rows_refused)
         self._has_loaded = False  # models, as far as this page asked them
         self.left = ChatPane(tr("First model"), "base")
         self.middle = ChatPane(tr("Model between"), "start")

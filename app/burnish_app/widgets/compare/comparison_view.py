@@ -43,7 +43,7 @@ class ComparisonView(QWidget):
     def __init__(self, client: EngineClient) -> None:
         super().__init__()
         self._titles: tuple[str, ...] = ()
-        self._question = Question(client, self, answered=self._found, failed=self.failed.emit)
+        self._question = Question(client, self, self._found, self.failed.emit)
         self._again = QTimer(self, singleShot=True, interval=_AGAIN_MS)
         self._again.timeout.connect(self._compare)
         self.curves = FollowedCharts()

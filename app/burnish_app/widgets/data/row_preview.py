@@ -30,7 +30,7 @@ class RowPreview(QWidget):
         super().__init__()
         self._bench = bench
         self._row: RowLine | None = None
-        self._question = Question(client, self, answered=self._found, failed=self._failed)
+        self._question = Question(client, self, self._found, self._failed)
         self.view = ExampleView()
         self.view.setPlaceholderText(tr("The chosen row appears here once its columns have their roles."))
         self.figures = caption("")

@@ -61,14 +61,12 @@ class DuelPlanning(QWidget):
         self._planning = Question(
             client,
             self,
-            answered=self._planned,
-            failed=lambda failure: self.card.show_failure(failure.what, failure.remedy),
+            self._planned,
+            lambda failure: self.card.show_failure(failure.what, failure.remedy),
             progressed=self.card.busy.set_progress,
             changed=self.changed.emit,
         )
-        self._starting = Question(
-            client, self, answered=self._started, failed=self.failed.emit, changed=self.changed.emit
-        )
+        self._starting = Question(client, self, self._started, self.failed.emit, changed=self.changed.emit)
         self.card.anyway.connect(self._plan_anyway)
         for side in (self.first, self.second):
             side.setMinimumWidth(_SIDE_PX)

@@ -76,8 +76,8 @@ class ModelList(QWidget):
         self._hub: list[FoundOnHub] = []
         self._rows: list[ListedModel] = []
         self._asked: object = None
-        self._catalog = Question(client, self, answered=self._ranked_here, failed=self._not_listed, changed=self._merge)
-        self._here = Question(client, self, answered=self._local_here, failed=self._not_listed, changed=self._merge)
+        self._catalog = Question(client, self, self._ranked_here, self._not_listed, changed=self._merge)
+        self._here = Question(client, self, self._local_here, self._not_listed, changed=self._merge)
         self._selected = ""
         self._searched = ""
         self.search = QLineEdit()
@@ -116,12 +116,7 @@ class ModelList(QWidget):
         downloads.arrived.connect(self._arrived)
         self._busy = BusyLine(tr("Searching the hub ..."), can_cancel=True)
         self._on_hub = Question(
-            client,
-            self,
-            answered=self._hub_here,
-            failed=self._not_searched,
-            progressed=self._busy.set_progress,
-            changed=self._merge,
+            client, self, self._hub_here, self._not_searched, progressed=self._busy.set_progress, changed=self._merge
         )
         self._busy.cancel.connect(self._stop_searching)
         self._busy.hide()

@@ -50,7 +50,7 @@ class StartLine(QWidget):
         self.setProperty(PLACE_PROPERTY, "models.md#going-on-from-an-adapter")
         self._bench = bench
         self._tried = ""
-        self._question = Question(client, self, answered=self._found, failed=self._not_found)
+        self._question = Question(client, self, self._found, self._not_found)
         self._facts: AdapterFacts | None = None
         self._runs: list[RunSummary] = []
         self._text = body("")

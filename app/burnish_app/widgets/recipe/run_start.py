@@ -41,7 +41,7 @@ class RunStart(QObject):
     def __init__(self, client: EngineClient, bench: Workbench, other: EngineThere, page: Page) -> None:
         super().__init__(page)
         self._bench, self._there, self._page = bench, other, page
-        self._question = Question(client, self, answered=self._started, failed=self._failed)
+        self._question = Question(client, self, self._started, self._failed)
         self._refusal: Banner | None = None
 
     @property

@@ -56,12 +56,6 @@ class RecipeFacts:
     problems: Sequence[str] = ()
     change: str = ""
 
-    @property
-    def can_start(self) -> bool:
-        """Whether a run can be started: what it would train with is settled, and stands on the page."""
-        is_settled = self.is_shown and not self.is_suggesting and not self.is_starting
-        return self.is_valid and self.has_data and is_settled
-
 
 def page_state(known: RecipeFacts) -> PageState:
     """Say what is shown of a recipe."""
@@ -77,7 +71,7 @@ def page_state(known: RecipeFacts) -> PageState:
 
 
 def _primary(known: RecipeFacts) -> ButtonState:
-    """Start the run, or lead to the data where there is none."""
+    """Start a run of what is settled and stands on the page, or lead to the data where there is none."""
     if known.is_starting:
         return ButtonState(text=tr("Starting ..."), does="start", is_enabled=False)
     if not known.has_data:
@@ -90,7 +84,8 @@ def _primary(known: RecipeFacts) -> ButtonState:
         text = tr("Start training")
     else:
         text = tr("Start on {place}").format(place=place_text(known.where))
-    return ButtonState(text=text, icon="rocket", does="start", is_enabled=known.can_start)
+    is_settled = known.is_valid and known.is_shown and not known.is_suggesting
+    return ButtonState(text=text, icon="rocket", does="start", is_enabled=is_settled)
 
 
 def _status(known: RecipeFacts) -> StepStatus:

@@ -268,7 +268,8 @@ class DataPage(Page):
 
     def _go_on(self) -> None:
         """Leave out the files that cannot be trained on, and go on to the recipe."""
-        if bad := {file.entry for file in bad_files(self.bench.dataset)}:
+        if self.does == "leave_out":
+            bad = {file.entry for file in bad_files(self.bench.dataset)}
             self._use([file for entry, file in enumerate(self.bench.data_files) if entry not in bad])
         self.go_to.emit("recipe")
 

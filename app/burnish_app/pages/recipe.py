@@ -171,7 +171,7 @@ class RecipePage(Page):
 
     def _press_primary(self) -> None:
         """Start the run, or lead to what is missing for it."""
-        if self.showing.primary is not None and self.showing.primary.does == "data":
+        if self.does == "data":
             self.go_to.emit("data")
         else:
             self.start()
@@ -183,7 +183,8 @@ class RecipePage(Page):
             anyway: whether to start although the plan says that the run does not fit.
         """
         self.toml.read_pending()
-        if self._facts().can_start:
+        self._show()
+        if self.does == "start":
             self.clear_banner()
             self.starting.start(anyway=anyway)
             self._show()

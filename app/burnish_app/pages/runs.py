@@ -223,10 +223,10 @@ class RunsPage(Page):
 
     def _open(self, *_index: object) -> None:
         runs = self.selection
-        if len(runs) == 1:
+        if self.does == "open":
             self.bench.set_run(runs[0].folder)
             self.go_to.emit("train")
-        elif 1 < len(runs) <= MOST_RUNS:
+        elif self.does == "compare":
             self.bench.set_compared([run.folder for run in runs])
             self.go_to.emit("compare")
 

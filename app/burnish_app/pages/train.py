@@ -255,7 +255,7 @@ class TrainPage(Page):
 
     def _press_primary(self) -> None:
         """Do what the button says: resume, or what has to come before."""
-        does, run = self.showing.primary.does if self.showing.primary else "", self._summary
+        does, run = self.does, self._summary
         if run is None or not does:
             return
         if does == "resume":

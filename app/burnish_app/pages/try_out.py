@@ -116,7 +116,7 @@ class TryOutPage(Page):
 
     def send(self) -> None:
         """Send the message to all models, or cancel the replies while they are streamed."""
-        if self.answering.open:
+        if self.does == "stop":
             self.answering.cancel()
             return
         text = self.prompt.toPlainText().strip()

@@ -140,7 +140,7 @@ class Page(QWidget):
             self.column.addWidget(part, stretch)
 
     def apply(self, state: PageState) -> None:
-        """Show a state. Pages whose parts show more of it override it."""
+        """Show a state."""
         self.showing = state
         if state.status is not None:
             self.set_status(state.status)
@@ -308,6 +308,12 @@ class Page(QWidget):
         place = self._whole.count() - 1
         self._whole.setStretchFactor(self.column, STRETCH if fills else 0)
         self._whole.setStretch(place, 0 if fills else STRETCH)
+
+    @property
+    def does(self) -> str:
+        """Name of what a press of the primary button does now; empty: nothing."""
+        button = self.showing.primary
+        return button.does if button is not None and button.is_enabled else ""
 
     @property
     def buttons(self) -> dict[str, ActionButton]:

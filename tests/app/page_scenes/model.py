@@ -15,7 +15,7 @@ def _models(page, local=(), hub=()):
 def _choose(window):
     page = window.page("model")
     window.bench.set_model_path("Qwen/Qwen3-0.6B")
-    window.bench.set_model(facts.model_facts())
+    window.client.answer("model", model=facts.model_facts())
     window.client.answer("check_files", integrity=model_facts.integrity())
     return page
 

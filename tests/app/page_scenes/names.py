@@ -45,7 +45,7 @@ def model_names(window):
     page = window.page("model")
     path = f"/home/ada/模型/{LONG}/{CHINESE}"
     window.bench.set_model_path(path)
-    window.bench.set_model(facts.model_facts(name=LONG, folder=path))
+    window.client.answer("model", model=facts.model_facts(name=LONG, folder=path))
     window.client.answer("check_files", integrity=model_facts.integrity(checked=0))
     local = [
         one.model_copy(update={"name": name})

@@ -25,6 +25,8 @@ from burnish_app.state.workbench import Workbench
 from burnish_app.window import Window
 from burnish_engine.contract.serve.model_requests import MachineRequest
 
+from support.app.held_client import HeldClient
+
 PATIENCE_MS = 30_000
 FAKE = Path(__file__).resolve().parents[1] / "support" / "app" / "fake_serve.py"
 
@@ -205,10 +207,34 @@ def run(tmp_path, bench):
 
 
 @pytest.fixture
-def window(qtbot, client, bench, theme):
-    """The whole window over the stand-in engine, shown and begun."""
-    made = Window(client, bench, Preferences(), theme)
-    qtbot.addWidget(made)
-    made.show()
-    made.begin()
-    return made
+def held(qapp):
+    """A client whose engine answers when the test says so; no process."""
+    made = HeldClient()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def open_window(qtbot, bench, theme):
+    """Opens the whole window over a client, shown and begun."""
+
+    def opened(client):
+        made = Window(client, bench, Preferences(), theme)
+        qtbot.addWidget(made)
+        made.show()
+        made.begin()
+        return made
+
+    return opened
+
+
+@pytest.fixture
+def window(open_window, client):
+    """The whole window over the stand-in engine."""
+    return open_window(client)
+
+
+@pytest.fixture
+def held_window(open_window, held):
+    """The whole window over an engine that answers when the test says so."""
+    return open_window(held)

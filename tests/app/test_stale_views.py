@@ -6,12 +6,11 @@ import pytest
 from app.facts import data_facts, export_facts
 from app.facts import machine_facts as machines
 from app.facts import page_facts as facts
-from app.facts.run_summaries import RUNS, write_run
+from app.facts.run_summaries import RUNS, summary, write_run
 from app.facts.train_scenes import TRAIN_SCENES
 from app.pages.test_hardware import words
 
 from burnish_app.widgets.export.type_choices import TypeChoices
-from burnish_engine.contract.serve.messages import Result
 
 from support.machines.hardware import history_of, made_up
 
@@ -35,22 +34,23 @@ def test_sizes_known_to_the_byte_outlast_predictions_that_come_later(qtbot, them
     assert {types.sizes[quant].text() for quant in ("Q8_0", "Q4_0")} == {"–"}
 
 
-def test_export_forgets_sizes_and_forecast_of_another_run(qtbot, answers, window, bench, run, other_run):
-    page = open_page(window, "export")
-    page._forecast_timer.stop()
-    page._model_path = "a/b"
-    page._model_found("a/b", Result(id="1", model=facts.model_facts()))
+def test_export_forgets_sizes_and_forecast_of_another_run(held_window, held, bench, run, other_run):
+    page = open_page(held_window, "export")
+    page.runs_changed([summary("finished", 600, folder=str(run), model="a/b")])
+    held.answer("model", model=facts.model_facts())
     assert page.choices.types.sizes["Q8_0"].text() != "–"
-    page._forecast_request = "7"
-    page._forecast_found("7", Result(id="7", forecast=export_facts.forecast()))
+    page._forecast_timer.timeout.emit()
+    held.answer("forecast", forecast=export_facts.forecast())
     assert "Takes" in words(page)
+    page.choices.types.choose(["Q4_0"])
+    page._forecast_timer.timeout.emit()
+    (late,) = held.open("forecast")
     page.banner("error", "The export failed.")
     bench.set_run(str(other_run))
     assert page.choices.isVisible()
     assert "Takes" not in words(page)
     assert page.shown_banner is None
-    page._forecast_found("7", Result(id="7", forecast=export_facts.forecast()))
-    page._model_found("a/b", Result(id="1", model=facts.model_facts()))
+    held.answer("forecast", to=late, forecast=export_facts.forecast())
     assert page.choices.types.sizes["Q8_0"].text() == "–"
     assert "Takes" not in words(page)
 
@@ -129,17 +129,13 @@ def test_data_looks_again_at_a_file_that_was_replaced(qtbot, answers, window, be
     qtbot.waitUntil(lambda: "77 rows to learn from" in words(page))
 
 
-@pytest.mark.full
-def test_data_does_not_keep_what_was_found_for_other_settings(qtbot, answers, window, bench, tmp_path):
-    answers.set("inspect", {"hold": True})
-    page = open_page(window, "data")
+def test_data_does_not_keep_what_was_found_for_other_settings(held_window, held, bench, tmp_path):
+    open_page(held_window, "data")
     bench.set_data_files([str(tmp_path / "a.jsonl")])
-    qtbot.waitUntil(lambda: page._inspection.busy)
-    name = page._inspection._request
-    asked = bench.dataset_inputs()
-    window.go_to("runs")  # nobody looks again while the page is hidden
+    (name,) = held.open("inspect")
+    held_window.go_to("runs")  # nobody looks again while the page is hidden
     bench.change_data(max_length=64)
-    page._inspection._on_result(name, asked, Result(id=name, dataset=data_facts.dataset()))
+    held.answer("inspect", to=name, dataset=data_facts.dataset())
     assert bench.dataset is None
 
 
@@ -150,7 +146,7 @@ def test_hardware_shows_the_machine_as_it_is_now_and_no_verdict_on_another(qtbot
     answers.result("what_fits", what_fits=machines.what_fits())
     page = open_page(window, "hardware")
     qtbot.waitUntil(lambda: page.status == "done" and "21.9 GiB free of 24.0 GiB" in words(page))
-    qtbot.waitUntil(lambda: len(answers.asked("what_fits")) == 1 and not window.client.is_open(page._fits_request))
+    qtbot.waitUntil(lambda: len(answers.asked("what_fits")) == 1 and page.fits.table.isVisible())
     answers.result("machine", machine=after)
     answers.result("doctor", checkup=machines.checkup(after))
     page.shown()
@@ -221,14 +217,13 @@ def test_recipe_shows_what_was_changed_while_another_page_was_shown(qtbot, answe
     assert page.form.row("data.max_length").value() == 321
 
 
-@pytest.mark.full
-def test_recipe_takes_no_plan_of_what_was_changed_on_another_page(qtbot, answers, window, bench):
-    page = open_page(window, "recipe")
+def test_recipe_takes_no_plan_of_what_was_changed_on_another_page(held_window, held, bench):
+    page = open_page(held_window, "recipe")
     page.plans.ask()
-    name = page.plans._request
-    window.go_to("runs")
+    name = held.open("estimate")[-1]
+    held_window.go_to("runs")
     bench.change_data(max_length=64)
-    page.plans._answered(name, Result(id=name, plan=facts.plan()))
+    held.answer("estimate", to=name, plan=facts.plan())
     assert bench.plan is None
 
 
@@ -242,21 +237,18 @@ def test_recipe_marks_a_prediction_that_is_out_of_date(window, bench):
     assert "updating" in page.fit._state.text()
 
 
-@pytest.mark.full
-def test_recipe_takes_no_suggestion_for_what_was_chosen_before(qtbot, answers, window, bench):
-    answers.set("suggest", {"hold": True})
+def test_recipe_takes_no_suggestion_for_what_was_chosen_before(held_window, held, bench):
     bench.set_data_files(["/data/first.jsonl"])
-    page = open_page(window, "recipe")
-    qtbot.waitUntil(lambda: len(answers.asked("suggest")) == 1)
-    name = page.suggestions._request
-    window.go_to("runs")
+    open_page(held_window, "recipe")
+    (name,) = held.open("suggest")
+    held_window.go_to("runs")
     bench.set_data_files(["/data/second.jsonl"])
-    page.suggestions._answered(name, Result(id=name, suggestion=facts.suggestion()))
+    held.answer("suggest", to=name, suggestion=facts.suggestion())
     assert bench.suggestion is None
-    answers.result("suggest", suggestion=facts.suggestion())
-    window.go_to("recipe")
-    qtbot.waitUntil(lambda: bench.suggestion is not None)
-    assert answers.asked("suggest")[-1]["data"] == ["/data/second.jsonl"]
+    held_window.go_to("recipe")
+    held.answer("suggest", suggestion=facts.suggestion())
+    assert bench.suggestion is not None
+    assert held.requests("suggest")[-1]["data"] == ["/data/second.jsonl"]
 
 
 @pytest.mark.full

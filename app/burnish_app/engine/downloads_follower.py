@@ -8,6 +8,7 @@ from typing import Literal
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.question import Question
 from burnish_engine.contract.facts.downloads import Download
 from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.model_requests import DownloadRequest, DownloadsRequest
@@ -36,7 +37,7 @@ class DownloadsFollower(QObject):
         super().__init__(parent)
         self._client = client
         self._downloads: list[Download] = []
-        self._request = ""
+        self._question = Question(client, self, self._answered)
         self._timer = QTimer(self, interval=_ASK_EVERY_MS)
         self._timer.timeout.connect(self.ask)
 
@@ -51,10 +52,8 @@ class DownloadsFollower(QObject):
 
     def ask(self) -> None:
         """Ask how the downloads are, unless an answer is still on its way."""
-        if not self._client.is_open(self._request):
-            self._request = self._client.send(
-                DownloadsRequest, owner=self, on_result=self._answered, on_failure=lambda _failure: None
-            )
+        if not self._question.is_waiting:
+            self._question.ask(DownloadsRequest)
 
     def start(self, name: str, token: str = "") -> None:
         """Queue a model, or go on with its download.

@@ -14,6 +14,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from burnish_app.engine.client_there import ClientThere, serve_on
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.question import Question
 from burnish_app.look.language import tr
 from burnish_app.state.known_places import REACHED
 from burnish_app.state.preferences import Preferences
@@ -64,10 +65,12 @@ class EngineThere(QObject):
         self.client: ClientThere | None = None
         self.offers: PlaceOffers | None = None
         self.recipe_text: Callable[[], str] = str
-        self._here, self._offers_request, self._asked_text = client, "", ""
+        self._offers_question = Question(client, self, self._offered, self._offers_failed)
+        self._machine_question = Question(client, self, self._answered, self._refused)
+        self._doctor_question = Question(client, self, self._checked, self._refused, changed=self.changed.emit)
+        self._asked_text = ""
         self._others: dict[str, ClientThere] = {}
         self._lent: set[ClientThere] = set()  # replies may be streamed through them
-        self._machine_request, self._doctor_request = "", ""
         self._asked_at = 0.0
         self._soon = QTimer(self, singleShot=True, interval=_AFTER_MS)
         self._soon.timeout.connect(self.connect_now)
@@ -83,7 +86,7 @@ class EngineThere(QObject):
     @property
     def is_checking(self) -> bool:
         """Whether the check-up there is under way."""
-        return self.client is not None and self.client.is_open(self._doctor_request)
+        return self._doctor_question.is_waiting
 
     @property
     def is_machine(self) -> bool:
@@ -121,6 +124,8 @@ class EngineThere(QObject):
         spare = self._others.pop(self.where, None)
         self._let_go()
         self.client = client = spare or self._new_client(self.where)
+        self._machine_question.use(client)
+        self._doctor_question.use(client)
         client.progressed.connect(lambda what: self._connecting(client, what))
         client.state_changed.connect(lambda state: self._client_changed(client, state))
         self.state, self.failure, self.doing = "connecting", None, ""
@@ -143,7 +148,7 @@ class EngineThere(QObject):
     def refresh_offers(self) -> None:
         """Ask a cluster or a service again that answered a while ago; until it answers, what it said stays."""
         is_old = self.offers is not None and time.monotonic() - self._asked_at > _OLD_S
-        if is_old and not self._here.is_open(self._offers_request):
+        if is_old and not self._offers_question.is_waiting:
             self._send_offers()
 
     def check(self) -> None:
@@ -151,15 +156,11 @@ class EngineThere(QObject):
         if self.client is None or self.is_checking:
             return
         self.failure = None
-        self._doctor_request = self.client.send(
-            DoctorRequest, owner=self, on_result=self._checked, on_failure=self._refused, on_canceled=self.changed.emit
-        )
-        self.changed.emit()
+        self._doctor_question.ask(DoctorRequest)
 
     def stop_check(self) -> None:
         """Stop the check-up."""
-        if self.client is not None:
-            self.client.cancel(self._doctor_request)
+        self._doctor_question.drop()
 
     def client_to(self, where: str) -> ClientThere:
         """Return the connection to a machine's engine, which is made where there is none.
@@ -198,44 +199,31 @@ class EngineThere(QObject):
 
     def _send_offers(self) -> None:
         text = self.recipe_text()
-        self._offers_request = name = self._here.send(
-            OffersRequest,
-            recipe=text,
-            owner=self,
-            on_result=lambda result: self._offered(name, text, result),
-            on_failure=lambda failure: self._offers_failed(name, failure),
-        )
+        self._offers_question.ask(OffersRequest, about=text, recipe=text)
 
-    def _offered(self, name: str, text: str, result: Result) -> None:
-        if name != self._offers_request or result.offers is None:
+    def _offered(self, result: Result) -> None:
+        if result.offers is None:
             return
         self.state, self.failure, self.offers = "ready", None, result.offers
-        self._asked_text, self._asked_at = text, time.monotonic()
+        self._asked_text, self._asked_at = self._offers_question.about, time.monotonic()
         Preferences().add_recent(REACHED, self.where)
         self._know(result.offers.best.machine)
         self.changed.emit()
 
-    def _offers_failed(self, name: str, failure: Failure) -> None:
-        if name == self._offers_request:
-            self.state, self.failure, self.offers = "failed", failure, None
-            self._know(None)
-            self.changed.emit()
+    def _offers_failed(self, failure: Failure) -> None:
+        self.state, self.failure, self.offers = "failed", failure, None
+        self._know(None)
+        self.changed.emit()
 
     def _ask_machine(self) -> None:
-        client = self.client
-        if client is None or client.is_open(self._machine_request):
+        if self.client is None or self._machine_question.is_waiting:
             return
-        self._machine_request = client.send(
-            MachineRequest,
-            owner=self,
-            on_result=lambda result: self._answered(client, result),
-            on_failure=lambda failure: self._refused(failure) if client is self.client else None,
-        )
-        if client.state == "ready":
+        self._machine_question.ask(MachineRequest)
+        if self.client.state == "ready":
             self._slow.start()
 
-    def _answered(self, client: ClientThere, result: Result) -> None:
-        if client is not self.client or result.machine is None:
+    def _answered(self, result: Result) -> None:
+        if result.machine is None:
             return
         self._slow.stop()
         self._asked_at = time.monotonic()
@@ -246,7 +234,6 @@ class EngineThere(QObject):
 
     def _checked(self, result: Result) -> None:
         self.checkup = result.checkup
-        self.changed.emit()
 
     def _refused(self, failure: Failure) -> None:
         """Show why a request failed; where the connection is gone, that is told by its state."""
@@ -275,7 +262,7 @@ class EngineThere(QObject):
         self.changed.emit()
 
     def _is_slow(self) -> None:
-        if self.client is not None and self.client.is_open(self._machine_request):
+        if self.client is not None and self._machine_question.is_waiting:
             self.state = "slow"
             self.failure = Failure(
                 id="",
@@ -297,9 +284,10 @@ class EngineThere(QObject):
     def _let_go(self) -> None:
         self._soon.stop()
         self._slow.stop()
-        self._here.cancel(self._offers_request)
-        self._offers_request, self.offers = "", None
+        self.offers = None
         client, self.client = self.client, None
+        for question in (self._offers_question, self._machine_question, self._doctor_question):
+            question.drop()
         if client in self._lent and client.state == "ready":
             self._others[client.where] = client
         elif client is not None:

@@ -6,6 +6,7 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.engine_there import EngineThere
+from burnish_app.engine.question import Question
 from burnish_app.state.workbench import Workbench
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.machine import MachineFacts
@@ -45,7 +46,7 @@ class PlanFollower(QObject):
     ) -> None:
         super().__init__(parent)
         self._client, self._bench, self._there = client, bench, other
-        self._request = ""
+        self._question = Question(client, self, self._answered, self._refused)
         self._others: dict[str, Recipe] = {}
         self._told_facts = (0, 0)
         self.timer = QTimer(self, singleShot=True, interval=_AFTER_MS)
@@ -54,7 +55,7 @@ class PlanFollower(QObject):
     @property
     def is_waiting(self) -> bool:
         """Whether a plan was asked for and has not come."""
-        return self.timer.isActive() or self._client.is_open(self._request)
+        return self.timer.isActive() or self._question.is_waiting
 
     def ask_soon(self) -> None:
         """Ask once no edit has come for a moment."""
@@ -70,14 +71,8 @@ class PlanFollower(QObject):
                 self.elsewhere.emit(where)
                 return
             self._there.refresh()
-        self._request = name = self._client.send(
-            EstimateRequest,
-            recipe=self._bench.recipe_toml,
-            dataset=self._untold_facts(),
-            machine=self._machine,
-            owner=self,
-            on_result=lambda result: self._answered(name, result),
-            on_failure=lambda failure: self._refused(name, failure),
+        self._question.ask(
+            EstimateRequest, recipe=self._bench.recipe_toml, dataset=self._untold_facts(), machine=self._machine
         )
 
     def ask_others(self, recipes: dict[str, Recipe]) -> None:
@@ -93,40 +88,32 @@ class PlanFollower(QObject):
         """Take back every question: its answer would be about another recipe."""
         self.timer.stop()
         self._others = {}
-        self._client.cancel(self._request)
-        self._request = ""
+        self._question.drop()
 
     def _ask_next(self) -> None:
-        if not self._others:
-            return
-        which = next(iter(self._others))
-        self._request = name = self._client.send(
-            EstimateRequest,
-            recipe=dump_recipe(self._others.pop(which)),
-            machine=self._machine,
-            owner=self,
-            on_result=lambda result: self._other_answered(name, which, result),
-            on_failure=lambda _failure: self._ask_next() if name == self._request else None,
-        )
+        for name in list(self._others)[:1]:
+            recipe = dump_recipe(self._others.pop(name))
+            self._question.ask(EstimateRequest, about=name, recipe=recipe, machine=self._machine)
 
     @property
     def _machine(self) -> MachineFacts | None:
         """Facts of the machine elsewhere that the recipe names; None: this machine is planned for."""
         return self._there.machine if self._bench.recipe.devices.where != HERE else None
 
-    def _answered(self, name: str, result: Result) -> None:
-        if name == self._request and result.plan is not None:
-            self.planned.emit(result.plan)
-
-    def _other_answered(self, name: str, which: str, result: Result) -> None:
-        if name == self._request:
-            if result.plan is not None:
-                self.other_planned.emit(which, result.plan)
+    def _answered(self, result: Result) -> None:
+        name, plan = self._question.about, result.plan
+        if name is None and plan is not None:
+            self.planned.emit(plan)
+        elif name is not None:
+            if plan is not None:
+                self.other_planned.emit(name, plan)
             self._ask_next()
 
-    def _refused(self, name: str, failure: Failure) -> None:
-        if name == self._request:
+    def _refused(self, failure: Failure) -> None:
+        if self._question.about is None:
             self.failed.emit(failure)
+        else:
+            self._ask_next()
 
     def _untold_facts(self) -> DatasetFacts | None:
         """Return the facts on the data if this server did not get or find them yet, as after a restart."""

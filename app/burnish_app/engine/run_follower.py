@@ -6,7 +6,10 @@ cheap, because states share their columns.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,6 @@ from pydantic import ValidationError
 from PySide6.QtCore import QObject, Signal
 from typing_extensions import override
 
-from burnish_app.engine.free_memory import return_free_memory
 from burnish_app.engine.threads import start_thread
 from burnish_engine.contract.files import is_folder, read_with_retry
 from burnish_engine.contract.paths import RunPaths
@@ -119,3 +121,13 @@ def _read_summary(path: Path) -> RunStateFile | None:
         return RunStateFile.model_validate_json(read_with_retry(path))
     except (OSError, ValidationError, UnicodeDecodeError):
         return None
+
+
+def return_free_memory() -> None:
+    """Ask the C library to give back what it keeps for later; where it does so by itself, do nothing.
+
+    glibc keeps the memory of a thread that parsed many lines: 20 MB after a run of 100,000 steps. See malloc_trim(3).
+    """
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # another C library has no such function
+            ctypes.CDLL(None).malloc_trim(0)

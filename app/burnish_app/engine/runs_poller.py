@@ -7,11 +7,9 @@ from collections.abc import Callable
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.question import Question
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.run_requests import RunsRequest
-
-ACTIVE = ("running", "paused", "queued")
-"""Statuses of runs that continue, or will start, without any action of the person."""
 
 
 class RunsPoller(QObject):
@@ -42,10 +40,9 @@ class RunsPoller(QObject):
         extra_folders: Callable[[], list[str]] = list,
     ) -> None:
         super().__init__(parent)
-        self._client = client
         self._extra_folders = extra_folders
         self._started = False
-        self._request = ""
+        self._question = Question(client, self, self._answered, self.failed.emit, changed=self._changed)
         self._timer = QTimer(self, singleShot=True, interval=interval_ms)
         self._timer.timeout.connect(self.poll)
 
@@ -72,24 +69,13 @@ class RunsPoller(QObject):
 
     def poll(self) -> None:
         """Request the runs now, unless a request is still open."""
-        if not self._client.is_open(self._request):
-            self._request = self._client.send(
-                RunsRequest,
-                folders=self._extra_folders(),
-                on_result=self._on_result,
-                on_failure=self._on_failure,
-                owner=self,
-            )
+        if not self._question.is_waiting:
+            self._question.ask(RunsRequest, folders=self._extra_folders())
 
-    def _on_result(self, result: Result) -> None:
-        self._schedule()
+    def _answered(self, result: Result) -> None:
         self.updated.emit(result.runs or [])
         self.benches_updated.emit(result.benches or [])
 
-    def _on_failure(self, failure: object) -> None:
-        self._schedule()
-        self.failed.emit(failure)
-
-    def _schedule(self) -> None:
-        if self._started:
+    def _changed(self) -> None:
+        if self._started and not self._question.is_waiting:
             self._timer.start()

@@ -6,6 +6,7 @@ from PySide6.QtCore import QObject, Signal
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.engine_there import EngineThere
+from burnish_app.engine.question import Question
 from burnish_app.state.workbench import Workbench
 from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.model_requests import SuggestRequest
@@ -25,7 +26,7 @@ class SuggestionFollower(QObject):
         outdated: signal without arguments, emitted instead if that has changed.
         failed: signal with the failure.
         progressed: signal with (what is done, how much, of how much or 0).
-        ended: signal without arguments, emitted before one of the others, and when it was canceled.
+        ended: signal without arguments, emitted after one of the others, and when the question was taken back.
     """
 
     suggested = Signal(object)
@@ -38,15 +39,16 @@ class SuggestionFollower(QObject):
         self, client: EngineClient, bench: Workbench, other: EngineThere, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
-        self._client, self._bench, self._there = client, bench, other
-        self._request, self._place = "", ""
+        self._bench, self._there, self._place = bench, other, ""
         self._inputs: tuple[object, ...] = ()
-        self._asked: tuple[object, ...] = ()
+        self._question = Question(
+            client, self, self._answered, self._refused, progressed=self.progressed.emit, changed=self._changed
+        )
 
     @property
     def is_waiting(self) -> bool:
         """Whether a suggestion was asked for and has not come."""
-        return self._client.is_open(self._request)
+        return self._question.is_waiting
 
     @property
     def is_current(self) -> bool:
@@ -59,51 +61,38 @@ class SuggestionFollower(QObject):
 
     def ask(self) -> None:
         """Ask for a suggestion; an earlier question is taken back."""
-        self.cancel()
         bench, there = self._bench, self._there
         machine = there.machine if bench.recipe.devices.where == there.where else None
         self._place = there.where if machine is not None else ""
         self.keep()
-        self._asked = self._inputs
-        self._request = name = self._client.send(
+        self._question.ask(
             SuggestRequest,
+            about=self._inputs,
             model=bench.model_path,
             data=bench.data_files,
             validation=bench.validation_files,
             target=bench.target,
             recipe=bench.recipe_toml,
             machine=machine,
-            owner=self,
-            on_result=lambda result: self._answered(name, result),
-            on_failure=lambda failure: self._refused(name, failure),
-            on_progress=lambda progress: self.progressed.emit(progress.what, progress.done, progress.total),
-            on_canceled=lambda: self._end(name),
         )
-        bench.set_choosing(is_choosing=True)
 
     def cancel(self) -> None:
         """Take the question back."""
-        self._client.cancel(self._request)
+        self._question.drop()
 
-    def _answered(self, name: str, result: Result) -> None:
-        if name != self._request or result.suggestion is None:
-            return
-        self._end(name)
-        if self._asked == self._wanted():
+    def _answered(self, result: Result) -> None:
+        if self._question.about == self._wanted() and result.suggestion is not None:
             self.suggested.emit(result.suggestion)
         elif not self.is_current:  # else what is chosen now has its recipe
             self.outdated.emit()
 
-    def _refused(self, name: str, failure: Failure) -> None:
-        if name == self._request:
-            self._end(name)
-            self._inputs = ()
-            self.failed.emit(failure)
+    def _refused(self, failure: Failure) -> None:
+        self._inputs = ()
+        self.failed.emit(failure)
 
-    def _end(self, name: str) -> None:
-        if name == self._request:
-            self._request = ""
-            self._bench.set_choosing(is_choosing=False)
+    def _changed(self) -> None:
+        self._bench.set_choosing(is_choosing=self.is_waiting)
+        if not self.is_waiting:
             self.ended.emit()
 
     def _wanted(self) -> tuple[object, ...]:

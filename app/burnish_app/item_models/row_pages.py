@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import QObject, Signal
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.question import Question
 from burnish_app.item_models.data_rows import PAGE_ROWS, DataRowsModel
 from burnish_app.state.workbench import Workbench
 from burnish_engine.contract.facts.data_report import FileColumns, RowPlace
@@ -37,11 +38,13 @@ class RowPages(QObject):
 
     def __init__(self, client: EngineClient, bench: Workbench, model: DataRowsModel, parent: QObject) -> None:
         super().__init__(parent)
-        self._client, self._bench, self._model = client, bench, model
+        self._bench, self._model = bench, model
         self._file = ""
         self._columns: list[str] = []
         self._waiting: list[int] = []
-        self._reading = self._asked = ""
+        self._heading = Question(client, self, self._columns_here, self._failed)
+        self._reading = Question(client, self, self._page_here, self._failed)
+        self._finding = Question(client, self, self._places_here, self._failed)
         model.wanted.connect(self._want)
 
     @property
@@ -57,26 +60,13 @@ class RowPages(QObject):
         """
         self.stop()
         self._file = file
-        self._asked = name = self._client.send(
-            ColumnsRequest,
-            recipe=self._bench.recipe_toml,
-            file=file,
-            owner=self,
-            on_result=lambda result: self._columns_here(name, result),
-            on_failure=lambda failure: self._failed(name, failure),
-        )
+        self._heading.ask(ColumnsRequest, recipe=self._bench.recipe_toml, file=file)
 
     def show_places(self, places: Sequence[RowPlace]) -> None:
         """Show some rows in place of the file; `show_all` shows the file again."""
         self._stop_reading()
-        self._reading = name = self._client.send(
-            RowsRequest,
-            recipe=self._bench.recipe_toml,
-            places=[place.model_dump() for place in places],
-            owner=self,
-            on_result=lambda result: self._places_here(name, result),
-            on_failure=lambda failure: self._failed(name, failure),
-        )
+        found = [place.model_dump() for place in places]
+        self._finding.ask(RowsRequest, recipe=self._bench.recipe_toml, places=found)
 
     def show_all(self) -> None:
         """Show the file's rows."""
@@ -92,17 +82,15 @@ class RowPages(QObject):
     def stop(self) -> None:
         """Give up what is being read."""
         self._stop_reading()
-        self._client.cancel(self._asked)
-        self._asked = ""
+        self._heading.drop()
 
     def _stop_reading(self) -> None:
-        self._client.cancel(self._reading)
-        self._reading = ""
+        self._reading.drop()
+        self._finding.drop()
         self._waiting.clear()
 
-    def _columns_here(self, name: str, result: Result) -> None:
-        if name == self._asked and result.columns is not None:
-            self._asked = ""
+    def _columns_here(self, result: Result) -> None:
+        if result.columns is not None:
             found: FileColumns = result.columns
             self._columns = list(found.columns)
             self._model.begin(self._columns)
@@ -115,43 +103,34 @@ class RowPages(QObject):
             self._waiting.append(page)
         while len(self._waiting) > _FEW:
             self._model.forget(self._waiting.pop(0))
-        if not self._reading:
+        if not (self._reading.is_waiting or self._finding.is_waiting):
             self._read()
 
     def _read(self) -> None:
         page = self._waiting.pop()  # the one that was looked at last
-        self._reading = name = self._client.send(
-            RowsRequest,
-            recipe=self._bench.recipe_toml,
-            file=self._file,
-            start=page * PAGE_ROWS,
-            count=PAGE_ROWS,
-            owner=self,
-            on_result=lambda result: self._page_here(name, page, result),
-            on_failure=lambda failure: self._failed(name, failure),
-        )
+        start, count = page * PAGE_ROWS, PAGE_ROWS
+        recipe = self._bench.recipe_toml
+        self._reading.ask(RowsRequest, about=page, recipe=recipe, file=self._file, start=start, count=count)
 
-    def _page_here(self, name: str, page: int, result: Result) -> None:
-        if name != self._reading or result.rows is None:
+    def _page_here(self, result: Result) -> None:
+        if result.rows is None:
             return
-        self._reading = ""
-        self._model.set_page(page, result.rows.rows, result.rows.total)
+        self._model.set_page(self._reading.about, result.rows.rows, result.rows.total)
         self.page_found.emit(result.rows.exact)
-        if self._waiting:
+        if self._waiting and not self._reading.is_waiting:
             self._read()
 
-    def _places_here(self, name: str, result: Result) -> None:
-        if name == self._reading and result.rows is not None:
-            self._reading = ""
-            others = [line for line in result.rows.rows if line.file != self._file]
-            names = dict.fromkeys(name for line in result.rows.rows for name in line.cells)
-            self._model.begin(list(names) if others else self._columns)
-            for page in range(-(-len(result.rows.rows) // PAGE_ROWS)):
-                rows = result.rows.rows[page * PAGE_ROWS : (page + 1) * PAGE_ROWS]
-                self._model.set_page(page, rows, result.rows.total)
-            self.page_found.emit(True)
+    def _places_here(self, result: Result) -> None:
+        if result.rows is None:
+            return
+        others = [line for line in result.rows.rows if line.file != self._file]
+        names = dict.fromkeys(name for line in result.rows.rows for name in line.cells)
+        self._model.begin(list(names) if others else self._columns)
+        for page in range(-(-len(result.rows.rows) // PAGE_ROWS)):
+            rows = result.rows.rows[page * PAGE_ROWS : (page + 1) * PAGE_ROWS]
+            self._model.set_page(page, rows, result.rows.total)
+        self.page_found.emit(True)
 
-    def _failed(self, name: str, failure: Failure) -> None:
-        if name in (self._asked, self._reading):
-            self.stop()
-            self.failed.emit(failure)
+    def _failed(self, failure: Failure) -> None:
+        self.stop()
+        self.failed.emit(failure)

@@ -14,6 +14,7 @@ from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.inspection import DatasetInspection
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX
+from burnish_app.page_states.data import bad_files, page_state
 from burnish_app.state.objectives import is_open, known_objective, offered_objectives
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
@@ -29,9 +30,9 @@ from burnish_app.widgets.data.rows_card import RowsCard
 from burnish_app.widgets.data.template_card import TemplateCard
 from burnish_app.widgets.page.banner import BannerAction
 from burnish_app.widgets.page.page import Page
-from burnish_app.wording.data_text import action_text, kept_rows_text, named_settings
+from burnish_app.wording.data_text import action_text, named_settings
 from burnish_app.wording.numbers import plural
-from burnish_engine.contract.facts.data_report import FileStatus, RowPlace
+from burnish_engine.contract.facts.data_report import RowPlace
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.paths import assets_dir
 from burnish_engine.contract.recipe.recipe_preference import Objective
@@ -68,8 +69,8 @@ class DataPage(Page):
         self.findings.preference_changed.connect(self._change_preference)
         self.findings.rows_wanted.connect(self._open_rows)
         self.findings.message_wanted.connect(self._write_message)
-        self._empty_card = Card()
-        self._empty_card.body.addWidget(
+        empty = Card()
+        empty.body.addWidget(
             EmptyState(
                 "drop",
                 tr("Drop your dataset anywhere on this window."),
@@ -80,19 +81,18 @@ class DataPage(Page):
                 ).format(data_formats_text=DATA_FORMATS_TEXT),
             )
         )
-        self._to_come = CardsToCome(tr("What is in it appears when the rows are read"))
-        self.column.addWidget(self._empty_card)
+        self.add_parts(empty=empty)
         self.column.addLayout(columns_layout((self.files, self.held_out), GAP_PX, even=True, fill=True))
         self.column.addWidget(self.rows)
         self.column.addWidget(self.objective)
-        self.column.addWidget(self._to_come, 1)
+        self.add_parts(1, to_come=CardsToCome(tr("What is in it appears when the rows are read")))
+        self.parts |= {"busy": self.files.busy, "held_out": self.held_out}
         self.column.addWidget(self.findings)
         self.column.addLayout(columns_layout((self.facts, self.lengths), GAP_PX, even=True, fill=True))
         self.column.addWidget(self.template)
         self.set_primary(tr("Next: the recipe"), self._go_on, "next")
         bench.changed.connect(self._bench_changed)
-        self._inspection.started.connect(self._show)
-        self._inspection.ended.connect(self._show)
+        self._inspection.changed.connect(self._show)
         self._inspection.progressed.connect(self.files.busy.set_progress)
         self._inspection.failed.connect(self._inspect_failed)
         self._failed = False
@@ -241,7 +241,7 @@ class DataPage(Page):
                 tr("It is not clear what the columns of {name} mean.").format(name=Path(self.rows.pages.file).name),
                 tr("Please say it below."),
             )
-            self._show_status()
+            self._apply()
             self._see(self.rows)
 
     def _open_file(self, file: str) -> None:
@@ -265,16 +265,11 @@ class DataPage(Page):
         ]
         self.banner("error", failure.what, failure.remedy, actions)
         self._columns_found()
-        self._show()
-
-    def _bad_files(self) -> list[FileStatus]:
-        """Return the training files that cannot be trained on, as far as is known."""
-        dataset = self.bench.dataset
-        return [file for file in dataset.report.files if file.problem] if dataset and dataset.report else []
 
     def _go_on(self) -> None:
         """Leave out the files that cannot be trained on, and go on to the recipe."""
-        if bad := {file.entry for file in self._bad_files()}:
+        if self.does == "leave_out":
+            bad = {file.entry for file in bad_files(self.bench.dataset)}
             self._use([file for entry, file in enumerate(self.bench.data_files) if entry not in bad])
         self.go_to.emit("recipe")
 
@@ -299,33 +294,37 @@ class DataPage(Page):
 
     def _show(self) -> None:
         dataset, data = self._shown_dataset(), self.bench.recipe.data
-        has_files, busy = bool(self.bench.data_files), self._inspection.busy
         status = dataset.report.files if dataset is not None and dataset.report is not None else []
         self.files.show_files(data.files, data.weights, status)
-        self.files.busy.setVisible(busy)
         self.held_out.show_held_out(self.bench.validation_files, data.validation_share)
-        self._empty_card.setVisible(not has_files)
-        self.held_out.setVisible(has_files)
-        if has_files:
+        if data.files:
             good_first = sorted(status, key=lambda one: bool(one.problem))
             names = list(dict.fromkeys(one.file for one in good_first)) or [data.files[0]]
             self.rows.show_files(names, (self.bench.dataset_inputs().stamps, data.encoding))
         else:
             self.rows.forget()
-        awaits = busy and dataset is None
-        self._to_come.setVisible(awaits)
-        self.set_filling(fills=awaits)
         if dataset is not None:
-            self.set_subtitle(kept_rows_text(dataset))
             self._left = [self._show_objectives, self._show_findings, self._show_facts, self._show_template]
             self._turn.start()  # each in a turn of its own, so that none takes long
         else:
-            self.set_subtitle("" if has_files else tr("The conversations or texts your model shall learn from."))
             self._left = []
             for card in (self.facts, self.lengths, self.template, self.findings, self.objective):
                 card.hide()
-        if dataset is None or busy:
-            self._show_status()
+        self._apply()
+
+    def _apply(self) -> None:
+        """Show what stands around the cards."""
+        self.apply(
+            page_state(
+                self.bench.dataset,
+                self._shown_dataset(),
+                has_files=bool(self.bench.data_files),
+                is_busy=self._inspection.busy,
+                is_filling=bool(self._left),
+                has_failed=self._failed,
+                asks_columns=self.rows.is_open,
+            )
+        )
 
     def _show_more(self) -> None:
         """Fill the next card while it is hidden, then show it: a visible card is laid out anew with every line."""
@@ -334,7 +333,8 @@ class DataPage(Page):
             self._left.pop(0)(dataset)
             self._turn.start()
         else:
-            self._show_status()
+            self._left = []
+            self._apply()
 
     def _show_objectives(self, dataset: DatasetFacts) -> None:
         objective = self.bench.recipe.preference.objective
@@ -355,27 +355,3 @@ class DataPage(Page):
             data.template, data.system_prompt, dataset.report.template if dataset.report else None
         )
         self.template.show()
-
-    def _show_status(self) -> None:
-        dataset, has_files, bad = self.bench.dataset, bool(self.bench.data_files), len(self._bad_files())
-        if self.primary is not None:
-            self.primary.setEnabled(has_files and not self._failed)
-            self.primary.setText(
-                tr("Leave out {files} and go on").format(files=plural(bad, "file"))
-                if bad
-                else tr("Add data first")
-                if not has_files
-                else tr("Next: the recipe")
-                if not self._failed
-                else tr("Say what the columns mean")
-                if self.rows.is_open
-                else tr("Mend the data first")
-            )
-        if self._inspection.busy:
-            self.set_status("busy")
-        elif self._failed:
-            self.set_status("attention")
-        elif dataset is not None:
-            self.set_status("done" if dataset.train_rows and not bad else "attention")
-        else:
-            self.set_status("ready" if has_files else "empty")

@@ -10,6 +10,7 @@ from PySide6.QtCore import QTimer, QUrl, Signal
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QResizeEvent
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.question import Question
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX
 from burnish_app.state.failure_details import details_text
@@ -56,7 +57,7 @@ class DuelPage(Page):
         super().__init__(client, bench)
         self._duels: list[DuelFacts] = []
         self._knows_duels = False
-        self._look_request = ""
+        self._listing = Question(client, self, self._duels_here, self.failed)
         self._look = QTimer(self, singleShot=True, interval=_LOOK_MS)
         self._look.timeout.connect(self._ask_duels)
         self.former = ShorteningBox(by_content=True)
@@ -132,17 +133,11 @@ class DuelPage(Page):
         self.banner("error", in_window(failure.what), in_window(failure.remedy))
 
     def _ask_duels(self, choose: str = "") -> None:
-        if self.client.is_open(self._look_request):
-            if choose:
-                self.client.cancel(self._look_request)
-            else:
-                return
-        self._look_request = self.client.send(
-            DuelsRequest,
-            on_result=lambda result: self.show_duels(result.duels or [], choose),
-            on_failure=self.failed,
-            owner=self,
-        )
+        if choose or not self._listing.is_waiting:
+            self._listing.ask(DuelsRequest, about=choose)
+
+    def _duels_here(self, result: Result) -> None:
+        self.show_duels(result.duels or [], self._listing.about)
 
     def show_duels(self, duels: list[DuelFacts], choose: str = "") -> None:
         """Show the former duels.

@@ -11,13 +11,14 @@ from PySide6.QtGui import QDesktopServices, QGuiApplication
 from burnish_app.curves.export_points import export_points
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.export_follower import ExportFollower
+from burnish_app.engine.question import Question
 from burnish_app.look.language import tr
+from burnish_app.page_states.export import is_running, notice, page_state
 from burnish_app.recipe.suggested import suggested_recipe
 from burnish_app.state.failure_details import details_text
 from burnish_app.state.run_folder import RunFolder, frozen_section, read_run_folder
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import EmptyState
-from burnish_app.widgets.basic.pill import PillTone
 from burnish_app.widgets.basic.to_come import CardsToCome, NothingYet
 from burnish_app.widgets.export.export_choices import ExportChoices
 from burnish_app.widgets.export.export_progress import ExportProgress
@@ -63,8 +64,10 @@ class ExportPage(Page):
         self._model_path = ""
         self.job: ExportJob | None = None
         self._knows_job = False  # whether an export of this run goes on is known
-        self._start_request = ""
-        self._empty = NothingYet(
+        self._starting = Question(
+            client, self, lambda _result: self.refresh_runs.emit(), self.failed, changed=self._show
+        )
+        empty = NothingYet(
             EmptyState(
                 "export",
                 tr("There is nothing trained to export yet."),
@@ -85,18 +88,25 @@ class ExportPage(Page):
         self.sizes = SizeCard()
         self.sizes.chart.toggled.connect(self.choices.types.toggle)
         self._forecast: ExportForecast | None = None
-        self._forecast_request, self._forecast_of = "", ""
+        self._forecasts = Question(client, self, self._forecast_found, self._forecast_failed)
+        self._models = Question(client, self, self._model_found)
         self._forecast_timer = QTimer(self, singleShot=True, interval=_FORECAST_AFTER_MS)
         self._forecast_timer.timeout.connect(self._ask_forecast)
-        self._to_come = CardsToCome(tr("The proof and the files appear when all is checked"), (1, 2))
-        for widget in (self._empty, self.progress, self._to_come, self.fidelity, self.files, self.sizes, self.choices):
-            self.column.addWidget(widget)
+        self.add_parts(
+            empty=empty,
+            progress=self.progress,
+            to_come=CardsToCome(tr("The proof and the files appear when all is checked"), (1, 2)),
+            fidelity=self.fidelity,
+            files=self.files,
+            sizes=self.sizes,
+            choices=self.choices,
+        )
         self.set_primary(tr("Export"), self.start, "export")
         bench.changed.connect(self._bench_changed)
         self._follower = ExportFollower(self)
         self._follower.advanced.connect(self._advanced)
         self._begin_choices()
-        self._show_run()
+        self._read_run()
 
     def closing(self) -> None:
         """Stop following the export, which continues."""
@@ -104,8 +114,8 @@ class ExportPage(Page):
 
     def shown(self) -> None:
         """Read the run's folder again, because it may have changed."""
-        self._show_run()
-        self.client.send(ProgramsRequest, owner=self, on_result=lambda result: self.files.offer(result.programs or []))
+        self._read_run()
+        self.command(ProgramsRequest, lambda result: self.files.offer(result.programs or []))
         self.refresh_runs.emit()
 
     @property
@@ -115,19 +125,10 @@ class ExportPage(Page):
 
     def start(self) -> None:
         """Start the export."""
-        if self.client.is_open(self._start_request):
-            return
-        self.clear_banner()
-        self.setFocus()  # else it would go to the sidebar once the button is disabled
-        self._start_request = self.client.send(
-            ExportRequest,
-            run=self.bench.run,
-            **self.choices.fields(),
-            owner=self,
-            on_result=self._started,
-            on_failure=self._start_failed,
-        )
-        self._show_state()
+        if not self._starting.is_waiting:
+            self.clear_banner()
+            self.setFocus()  # else it would go to the sidebar once the button is disabled
+            self._starting.ask(ExportRequest, run=self.bench.run, **self.choices.fields())
 
     def _begin_choices(self) -> None:
         """Fill the choices from the run's own recipe."""
@@ -145,61 +146,34 @@ class ExportPage(Page):
         points = export_points(self._forecast, report)
         target = TargetSection.model_validate(frozen_section(self.bench.run, "target") if self.bench.run else {})
         self.sizes.show_points(points, self._forecast.target_bytes if self._forecast is not None else 0, target)
-        self._show_sizes_card()
-
-    def _show_sizes_card(self) -> None:
         self.sizes.chart.show_chosen(self.choices.types.chosen())
-        shown = not self.choices.isHidden() and self.choices.is_typed
-        self.sizes.setVisible(shown)
 
     def _choices_changed(self) -> None:
-        self._show_sizes_card()
-        self._show_state()
+        self.sizes.chart.show_chosen(self.choices.types.chosen())
+        self._show()
         self._forecast_timer.start()
 
     def _ask_forecast(self) -> None:
         """Ask the engine what the chosen files will take, while the choices can still change."""
         choices = self.choices
-        running = self.job is not None and self.job.status == "running"
-        if not (self.isVisible() and self._folder.trained and choices.is_typed and choices.is_complete) or running:
+        if not (self.isVisible() and "sizes" in self.showing.parts and choices.is_complete):
             return
         fields = {name: choices.fields()[name] for name in ("quants", "name", "importance")}
         asked = f"{self.bench.run} {fields}"
-        if asked == self._forecast_of:
+        if asked == self._forecasts.about and self._forecasts.failure is None:
             return
-        self.client.cancel(self._forecast_request)
-        self._forecast_of = asked
         choices.show_forecast(None, tr("Finding out what that will take ..."))
         self.sizes.chart.show_message(tr("Finding out what each type would be ..."))
-        self._forecast_request = name = self.client.send(
-            ForecastRequest,
-            run=self.bench.run,
-            **fields,
-            owner=self,
-            on_result=lambda result: self._forecast_found(name, result),
-            on_failure=lambda failure: self._forecast_failed(name, failure),
-            on_canceled=lambda: None,
-        )
+        self._forecasts.ask(ForecastRequest, about=asked, run=self.bench.run, **fields)
 
-    def _forecast_found(self, name: str, result: Result) -> None:
-        if name == self._forecast_request:
-            self._forecast = result.forecast
-            self.choices.show_forecast(result.forecast)
-            self._show_points()
+    def _forecast_found(self, result: Result) -> None:
+        self._forecast = result.forecast
+        self.choices.show_forecast(result.forecast)
+        self._show_points()
 
-    def _forecast_failed(self, name: str, failure: Failure) -> None:
-        if name == self._forecast_request:
-            self._forecast_of = ""
-            self.sizes.chart.show_message(tr("What each type would be is not known."))
-            self.choices.show_forecast(None, tr("What it will take is not known. {what}").format(what=failure.what))
-
-    def _started(self, _result: Result) -> None:
-        self.refresh_runs.emit()
-        self._show_state()
-
-    def _start_failed(self, failure: Failure) -> None:
-        self.failed(failure)
-        self._show_state()
+    def _forecast_failed(self, failure: Failure) -> None:
+        self.sizes.chart.show_message(tr("What each type would be is not known."))
+        self.choices.show_forecast(None, tr("What it will take is not known. {what}").format(what=failure.what))
 
     def _hand_over(self, name: str, program: ProgramName) -> None:
         """Give a finished file to a program on this machine."""
@@ -234,32 +208,29 @@ class ExportPage(Page):
         self.activities_changed.emit(list(self._handing_over.values()))
 
     def _cancel(self) -> None:
-        self.client.send(CancelExportRequest, run=self.bench.run, owner=self, on_failure=self.failed)
+        self.command(CancelExportRequest, run=self.bench.run)
         self.progress.show_stopping()
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
         """Take over the export job of this run from the list of all runs."""
         self._knows_job = True
         summary = next((run for run in runs if Path(run.folder) == Path(self.bench.run)), None)
-        if summary is None:
-            self._show_state()
-            return
-        self._inspect_model(summary.model)
-        job = summary.export
-        known = self.job
-        if job is not None and job.status == "running" and known is not None and known.started == job.started:
-            return  # the follower knows more: this answer may be older than what it read
-        self._take_job(job)
-        self._show_state()
+        if summary is not None:
+            self._inspect_model(summary.model)
+            job, known = summary.export, self.job
+            # While it goes on the follower knows more: this answer may be older than what it read.
+            if not (job is not None and is_running(job) and known is not None and known.started == job.started):
+                self._take_job(job)
+        self._show()
 
     def _advanced(self, folder: str, job: ExportJob) -> None:
-        if folder == self.bench.run and self.job is not None and self.job.status == "running":
+        if folder == self.bench.run and is_running(self.job):
             self._take_job(job)
 
     def _take_job(self, job: ExportJob | None) -> None:
         if job != self.job:
             before, self.job = self.job, job
-            self._follower.follow(self.bench.run if job is not None and job.status == "running" else "")
+            self._follower.follow(self.bench.run if is_running(job) else "")
             self._show_job(before)
 
     def _inspect_model(self, path: str) -> None:
@@ -270,13 +241,12 @@ class ExportPage(Page):
         if self.bench.model is not None and self.bench.model.path == path:
             self._model = self.bench.model
             self._show_sizes()
-            return
-        self.client.send(ModelRequest, path=path, owner=self, on_result=lambda result: self._model_found(path, result))
+        else:
+            self._models.ask(ModelRequest, path=path)
 
-    def _model_found(self, path: str, result: Result) -> None:
-        if path == self._model_path:  # the person may have gone on to another run
-            self._model = result.model
-            self._show_sizes()
+    def _model_found(self, result: Result) -> None:
+        self._model = result.model
+        self._show_sizes()
 
     def _show_sizes(self) -> None:
         facts = self._model
@@ -294,20 +264,17 @@ class ExportPage(Page):
 
     def _show_job(self, before: ExportJob | None) -> None:
         job = self.job
-        was_running = before is not None and before.status == "running"
-        if job is not None and job.status == "running":
+        if job is not None and is_running(job):
             self.progress.show_job(job, importance=self.choices.importance.isChecked())
-            if was_running:
+            if is_running(before):
                 return  # nothing else moves
-        elif job is not None and job.status == "failed" and not (job.report and job.report.files):
-            log = tr("What it last said is in export/job.log in the run's folder.")
-            copy = [(tr("Copy details"), self._copy_details)]
-            self.banner("error", job.message or tr("The export failed."), log, copy)
-        elif job is not None and job.status == "canceled" and was_running:
-            self.banner("info", tr("The export was stopped."), tr("Nothing unfinished was left behind."))
-        elif job is not None and job.status == "finished" and was_running:
+        over = notice(before, job)
+        if over is not None and over.what:
+            copy = [(tr("Copy details"), self._copy_details)] if over.kind == "error" else []
+            self.banner(over.kind, over.what, over.remedy, copy)
+        elif over is not None:
             self.clear_banner()
-        self._show_run()
+        self._read_run()
 
     def _copy_details(self) -> None:
         """Copy what there is to know about the failure as one text."""
@@ -319,71 +286,41 @@ class ExportPage(Page):
             self.job, self._knows_job = None, False
             self._follower.follow("")
             self._model, self._model_path = None, ""
-            self.client.cancel(self._forecast_request)
-            self._forecast_request = self._forecast_of = ""
+            self._forecasts.drop()
+            self._models.drop()
             self._forecast = None
             self.choices.types.forget_sizes()
             self._begin_choices()
             self.choices.show_forecast(None)
             self.clear_banner()
-            self._show_run()
+            self._read_run()
             if self.isVisible():
                 self.refresh_runs.emit()
         elif name in ("target", "suggestion"):
             self._show_sizes()  # what is recommended depends on them
 
-    def _show_run(self) -> None:
+    def _read_run(self) -> None:
+        """Show what the run's folder holds now."""
         self._folder = read_run_folder(self.bench.run)
-        ready = self._folder.trained
-        running = self.job is not None and self.job.status == "running"
-        report = self.job.report if self.job else None
-        self.set_name(self._folder.title if ready else "")
-        self.set_subtitle(tr("Files for other programs, each proven against the trained model.") if ready else "")
-        self._empty.setVisible(not ready)
-        self.choices.setVisible(ready and not running)
-        self.progress.setVisible(running)
-        self._to_come.setVisible(running)
-        self.set_filling(fills=running or not ready)
-        self.fidelity.setVisible(bool(report and report.files) and not running)
-        self.files.setVisible(self._has_files() and not running)
-        if report is not None:
-            assert self.job is not None
-            self.fidelity.show_report(report, suggested=self.job.suggested, why=self.job.why)
+        job = self.job
+        if job is not None and job.report is not None:
+            self.fidelity.show_report(job.report, suggested=job.suggested, why=job.why)
         self.choices.offer(full_fine_tuning=self._folder.full_fine_tuning, exports=self._folder.exports)
         self._show_points()
         if self.bench.run:
             self.files.show_files(RunPaths(Path(self.bench.run)).export, self._folder)
-        self._show_state()
-        if ready and not running:
+        self._show()
+        if "choices" in self.showing.parts:
             self._forecast_timer.start()
 
-    def _state_of(self) -> tuple[str, PillTone]:
-        job = self.job
-        if job is None:
-            return "", "plain"
-        if job.status == "running":
-            return tr("Exporting"), "live"
-        if job.report is not None and job.report.files:
-            return (tr("Safe to ship"), "success") if job.report.passed else (tr("Not all safe"), "error")
-        return "", "plain"
-
-    def _has_files(self) -> bool:
-        found = self._folder
-        return bool(found.exported or found.adapters or found.ollama or found.lm_studio)
-
-    def _show_state(self) -> None:
-        starting = self.client.is_open(self._start_request)
-        running = self.job is not None and self.job.status == "running"
-        if self.primary is not None:
-            ready = self._folder.trained and self.choices.is_complete and self._knows_job
-            self.primary.setEnabled(ready and not running and not starting)
-            self.primary.setText(tr("Exporting ...") if running or starting else tr("Export"))
-        self.set_state(*self._state_of())
-        if running or starting:
-            self.set_status("busy")
-        elif self.job is not None and self.job.status == "failed":
-            self.set_status("attention")
-        elif self.job is not None and self.job.status == "finished":
-            self.set_status("done")
-        else:
-            self.set_status("ready" if self._folder.trained else "empty")
+    def _show(self) -> None:
+        self.apply(
+            page_state(
+                self._folder,
+                self.job,
+                is_complete=self.choices.is_complete,
+                is_typed=self.choices.is_typed,
+                knows_job=self._knows_job,
+                is_starting=self._starting.is_waiting,
+            )
+        )

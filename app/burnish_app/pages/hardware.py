@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.question import Question
 from burnish_app.look.fonts import scaled_width
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
@@ -32,7 +33,7 @@ from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
 from burnish_engine.contract.files import make_private, read_with_retry, write_atomic
-from burnish_engine.contract.serve.messages import Failure, Progress, Result
+from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.model_requests import DoctorRequest, MachineRequest, WhatFitsRequest
 from burnish_engine.contract.units import file_size, memory_size
 
@@ -54,15 +55,23 @@ class HardwarePage(Page):
         self._machine: MachineFacts | None = None
         self._checkup: Checkup | None = None
         self._checked_at = 0.0
-        self._machine_request = ""
-        self._doctor_request = ""
-        self._fits_request = ""
         self._busy = BusyLine(tr("Inspecting this machine ..."), can_cancel=False)
         self._checking = BusyLine(tr("Checking that training works here ..."), can_cancel=True)
-        self._checking.cancel.connect(lambda: self.client.cancel(self._doctor_request))
         self._content, self._rest = QVBoxLayout(), QVBoxLayout()
         self.fits = CapacityCard()  # stays while what is around it is shown anew
         self.fits.hide()
+        self._machines = Question(client, self, self._found, self._machine_failed)
+        self._doctor = Question(
+            client, self, self._checked, self.failed, progressed=self._check_advanced, changed=self._check_changed
+        )
+        self._capacity = Question(
+            client,
+            self,
+            self._fits_found,
+            lambda failure: self.fits.show_failure(f"{failure.what} {failure.remedy}".strip()),
+            progressed=self.fits.set_progress,
+        )
+        self._checking.cancel.connect(self._doctor.drop)
         for layout in (self._content, self._rest):
             layout.setSpacing(GAP_PX)
         self._to_come = CardsToCome(tr("What this machine has appears in a moment"), (2, 2, 1))
@@ -95,49 +104,32 @@ class HardwarePage(Page):
 
     def check(self) -> None:
         """Run the check-up."""
-        if self.client.is_open(self._doctor_request):
-            return
-        self.clear_banner()
-        self._checking.show()
-        self.check_button.setEnabled(False)
-        self.set_status("busy")
-        several = self._machine is not None and len(self._machine.gpus) > 1
-        self._doctor_request = self.client.send(
-            DoctorRequest,
-            bandwidth=several,
-            owner=self,
-            on_result=self._checked,
-            on_failure=self._check_failed,
-            on_progress=self._check_advanced,
-            on_canceled=self._check_ended,
-        )
-        self._report()
+        if not self._doctor.is_waiting:
+            self.clear_banner()
+            several = self._machine is not None and len(self._machine.gpus) > 1
+            self._doctor.ask(DoctorRequest, bandwidth=several)
 
-    def _check_advanced(self, progress: Progress) -> None:
-        self._checking.set_progress(progress.what, progress.done, progress.total)
-        self._report(progress.done / progress.total if progress.total else None)
+    def _check_advanced(self, what: str, done: int, total: int) -> None:
+        self._checking.set_progress(what, done, total)
+        self._report(done / total if total else None)
 
     def _report(self, share: float | None = None) -> None:
         """Report the check-up that goes on, and how far it is."""
-        request = self._doctor_request
         going = Activity(
             self.key,
             "check-up",
             tr("Check-up"),
             tr("Running"),
             share,
-            stop=lambda: self.client.cancel(request),
+            stop=self._doctor.drop,
             outlives=False,
         )
-        self.activities_changed.emit([going] if self.client.is_open(request) else [])
+        self.activities_changed.emit([going] if self._doctor.is_waiting else [])
 
     def _inspect_machine(self) -> None:
-        if self.client.is_open(self._machine_request):
-            return
-        self._await(awaits=self._machine is None)
-        self._machine_request = self.client.send(
-            MachineRequest, owner=self, on_result=self._found, on_failure=self._machine_failed
-        )
+        if not self._machines.is_waiting:
+            self._await(awaits=self._machine is None)
+            self._machines.ask(MachineRequest)
 
     def _await(self, *, awaits: bool) -> None:
         """Show that the machine is being inspected, and pale cards in place of what is not known yet."""
@@ -155,18 +147,11 @@ class HardwarePage(Page):
         self._ask_what_fits()
 
     def _ask_what_fits(self) -> None:
-        if self._machine is None or self.client.is_open(self._fits_request):
+        if self._machine is None or self._capacity.is_waiting:
             return
         self.fits.show_busy()
         self.fits.show()
-        self._fits_request = self.client.send(
-            WhatFitsRequest,
-            owner=self,
-            on_result=self._fits_found,
-            on_failure=lambda failure: self.fits.show_failure(f"{failure.what} {failure.remedy}".strip()),
-            on_progress=lambda progress: self.fits.set_progress(progress.what, progress.done, progress.total),
-            on_canceled=self.fits.hide,
-        )
+        self._capacity.ask(WhatFitsRequest)
 
     def _fits_found(self, result: Result) -> None:
         self.fits.setVisible(result.what_fits is not None)
@@ -179,7 +164,6 @@ class HardwarePage(Page):
         self.set_status("attention")
 
     def _checked(self, result: Result) -> None:
-        self._check_ended()
         self._checkup = result.checkup
         self._checked_at = time.time()
         if result.checkup is not None:
@@ -187,20 +171,17 @@ class HardwarePage(Page):
             self._save(result.checkup)
         self._show()
 
-    def _check_failed(self, failure: Failure) -> None:
-        self._check_ended()
-        self.failed(failure)
-        self.set_status("attention")
-
-    def _check_ended(self) -> None:
+    def _check_changed(self) -> None:
         self._report()
-        self._checking.hide()
-        self.check_button.setEnabled(True)
+        self._checking.setVisible(self._doctor.is_waiting)
+        self.check_button.setEnabled(not self._doctor.is_waiting)
         self._show_status()
 
     def _show_status(self) -> None:
-        if self.client.is_open(self._doctor_request):
+        if self._doctor.is_waiting:
             self.set_status("busy")
+        elif self._doctor.failure is not None:
+            self.set_status("attention")
         elif self._checkup is not None:
             self.set_status("done" if self._checkup.ready else "attention")
         else:

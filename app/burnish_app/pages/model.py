@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import Qt, QTimer
-from PySide6.QtWidgets import QFileDialog, QVBoxLayout
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QVBoxLayout
 
 from burnish_app.engine.downloads_follower import DownloadsFollower
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.question import Question
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
+from burnish_app.page_states.model import page_state
 from burnish_app.state.guide_pages import PLACE_PROPERTY
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
@@ -24,7 +26,7 @@ from burnish_app.widgets.model.downloads_card import DownloadsCard
 from burnish_app.widgets.model.model_list import ModelList
 from burnish_app.widgets.model.start_line import CONFIG_FILE, StartLine
 from burnish_app.widgets.model.target_selector import TargetSelector
-from burnish_app.widgets.page.banner import BusyLine
+from burnish_app.widgets.page.banner import BannerAction, BusyLine
 from burnish_app.widgets.page.page import Page
 from burnish_app.wording.activity import download_activity
 from burnish_app.wording.numbers import count_text
@@ -51,11 +53,18 @@ class ModelPage(Page):
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
         self._preferences = Preferences()
-        self._request = self._check = ""
-        self._asked_for = ""
+        self._reading = Question(client, self, self._found, self._unreadable, changed=self._show)
+        self._checking = Question(
+            client,
+            self,
+            self._checked,
+            self._damaged,
+            progressed=lambda file, *step: self._busy.set_progress(tr("Checking {file}").format(file=file), *step),
+            changed=self._show,
+        )
         self._rows: tuple[list[str], DatasetFacts | None] = ([], None)
         self._intact = ""  # path of the model whose files were checked
-        self.set_subtitle(tr("The model that will learn from your data. Smaller ones train faster and run anywhere."))
+        self._integrity: ModelIntegrity | None = None
         self.downloads = DownloadsFollower(client, self)
         self.downloads.failed.connect(self.failed)
         self.downloads.changed.connect(self._show_activities)
@@ -63,7 +72,7 @@ class ModelPage(Page):
         self.checked = Pill()
         self._chosen.corner.addWidget(self.checked)
         self._busy = BusyLine(tr("Reading the model ..."))
-        self._busy.hide()
+        self.parts["busy"] = self._busy
         self._facts = QVBoxLayout()
         self._facts.setSpacing(UNIT)
         self.start = StartLine(client, bench)
@@ -87,7 +96,11 @@ class ModelPage(Page):
         self.judged_for = caption("")
         self.target = TargetSelector()
         self.target.chosen.connect(self.bench.set_target)
-        browse = secondary(tr("Open a folder ..."), self._browse, "folder")
+        browse = secondary(
+            tr("Open a folder ..."),
+            lambda: self.ask_folder(tr("Choose a model's folder"), lambda folder: self.take_drop([folder])),
+            "folder",
+        )
         browse.setToolTip(tr("A folder with config.json, safetensors and a tokenizer. It can be dropped here as well."))
         for widget in (self.target, browse):
             card.corner.addWidget(widget)
@@ -129,16 +142,8 @@ class ModelPage(Page):
             path: "embedded", a folder, or the name of a fetched model.
         """
         self.clear_banner()
-        self._asked_for = ""
         self.bench.set_model_path(path, keep_start=self.start.seeks_model)
         self._inspect_model()
-
-    def _browse(self) -> None:
-        dialog = QFileDialog(self, tr("Choose a model's folder"))
-        dialog.setFileMode(QFileDialog.FileMode.Directory)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.fileSelected.connect(lambda folder: self.take_drop([folder]))
-        dialog.open()
 
     def _known_rows(self) -> DatasetFacts | None:
         """Return the facts of the chosen data, if need be as another model's tokenizer counted them; None: unknown."""
@@ -167,99 +172,43 @@ class ModelPage(Page):
 
     def _inspect_model(self) -> None:
         path = self.bench.model_path
-        if self.bench.model is not None:
-            if self._intact != path and not self._check:
-                self._check_files(path)
-            return
-        if path == self._asked_for:
-            return
-        self.client.cancel(self._request)
-        self._asked_for = path
-        self._busy.set_progress(tr("Reading the model ..."))
-        self._busy.show()
-        self.set_status("busy")
-        self._request = name = self.client.send(
-            ModelRequest,
-            path=path,
-            owner=self,
-            on_result=lambda result: self._found(name, result),
-            on_failure=lambda failure: self._inspect_failed(name, failure),
-        )
+        if self.bench.model is None:
+            if not self._reading.is_waiting:
+                self._checking.drop()
+                self._busy.set_progress(tr("Reading the model ..."))
+                self._reading.ask(ModelRequest, path=path)
+        elif self._intact != path and not self._checking.is_waiting:
+            # Its files are compared with their published checksums before the tick; what was read before is known.
+            self._busy.set_progress(tr("Checking the files ..."))
+            self._checking.ask(CheckFilesRequest, about=path, path=path)
 
     def _cancel_inspection(self) -> None:
-        """Cancel the requests about the former model and close its banner."""
-        for request in (self._request, self._check):
-            self.client.cancel(request)
-        self._request = self._check = self._asked_for = self._intact = ""
-        self._busy.hide()
-        self.checked.set("")
+        """Drop the questions about the former model and close its banner."""
+        self._intact = ""
+        for question in (self._reading, self._checking):
+            question.drop()
         self.clear_banner()
 
-    def _found(self, name: str, result: Result) -> None:
-        if name != self._request:
-            return
-        self._request = ""
+    def _found(self, result: Result) -> None:
         self.bench.set_model(result.model)
         path = self.bench.model_path
         if path != _EMBEDDED and Path(path).is_absolute():
             self._preferences.add_recent("model", path)
         self._inspect_model()
 
-    def _check_files(self, path: str) -> None:
-        """Compare the model's files with their published checksums before the tick; what was read before is known."""
-        self._busy.set_progress(tr("Checking the files ..."))
-        self._busy.show()
-        self._check = name = self.client.send(
-            CheckFilesRequest,
-            path=path,
-            owner=self,
-            on_result=lambda result: self._checked(name, path, result.integrity),
-            on_failure=lambda failure: self._inspect_failed(name, failure),
-            on_progress=lambda progress: self._busy.set_progress(
-                tr("Checking {file}").format(file=progress.what), progress.done, progress.total
-            ),
-        )
+    def _checked(self, result: Result) -> None:
+        self._intact, self._integrity = self._checking.about, result.integrity
 
-    def _checked(self, name: str, path: str, found: ModelIntegrity | None) -> None:
-        if name != self._check:
-            return
-        self._check = ""
-        self._intact = path
-        self._busy.hide()
-        if found is not None and found.checked:
-            self.checked.set(tr("Files are as published"), "success")
-            self.checked.setToolTip(
-                tr("{files} files, {size}: their checksums are the published ones.").format(
-                    files=found.checked, size=file_size(found.bytes)
-                )
-            )
-        else:
-            self.checked.set(tr("Files are whole"))
-            self.checked.setToolTip(
-                tr("Headers and sizes of the weights agree. No published checksum is known on this machine.")
-            )
-        self._show_choice()
+    def _unreadable(self, failure: Failure, *again: BannerAction) -> None:
+        embedded = (tr("Use the one that comes with Burnish"), lambda: self.choose(_EMBEDDED))
+        self.banner("error", failure.what, failure.remedy, [*again, embedded])
 
-    def _inspect_failed(self, name: str, failure: Failure) -> None:
-        path, again = self.bench.model_path, []
-        if name == self._check:  # the facts are those of a damaged model
-            if is_model_name(path):
-                again = [(tr("Fetch it again"), lambda: self._fetch_again(path))]
-            self._check, self._asked_for = "", self.bench.model_path
-            self.bench.set_model(None)
-        elif name != self._request:
-            return
-        self._busy.hide()
-        self._asked_for = self._request = ""
-        self.set_status("attention")
-        if self.primary is not None:
-            self.primary.setText(tr("Choose a model first"))
-        self.banner(
-            "error",
-            failure.what,
-            failure.remedy,
-            [*again, (tr("Use the one that comes with Burnish"), lambda: self.choose(_EMBEDDED))],
-        )
+    def _damaged(self, failure: Failure) -> None:
+        """Take the model back: the facts are those of a damaged one."""
+        path = self.bench.model_path
+        self.bench.set_model(None)
+        again = [(tr("Fetch it again"), lambda: self._fetch_again(path))] if is_model_name(path) else []
+        self._unreadable(failure, *again)
 
     def _fetch_again(self, name: str) -> None:
         self.clear_banner()
@@ -273,27 +222,36 @@ class ModelPage(Page):
             self._show_choice()
         elif name == "model":
             self._show_choice()
-            if self.isVisible():
+            if self.isVisible() and self._checking.failure is None:
                 self._inspect_model()
         elif name == "target":
             self.target.show_target(self.bench.target)
             if self.isVisible():
                 self._list_models()
 
+    def _show(self) -> None:
+        """Show how far the model is known."""
+        state = page_state(
+            self._integrity,
+            is_known=self.bench.model is not None,
+            is_intact=self._intact == self.bench.model_path,
+            is_busy=self._reading.is_waiting or self._checking.is_waiting,
+            has_failed=self._reading.failure is not None or self._checking.failure is not None,
+        )
+        self.apply(state)
+        text, tone, hint = state.checked
+        self.checked.set(text, tone)
+        self.checked.setToolTip(hint)
+
     def _show_choice(self) -> None:
-        facts = self.bench.model
+        """Show the facts of the chosen model."""
+        facts, path = self.bench.model, self.bench.model_path
         clear(self._facts)
-        if self.primary is not None:
-            self.primary.setEnabled(facts is not None)
-            self.primary.setText(tr("Next: add data") if facts is not None else tr("Reading the model ..."))
+        self._show()
+        self._chosen.set_heading(facts.name if facts is not None else tr("Chosen model"))
         if facts is None:
-            self._chosen.set_heading(tr("Chosen model"))
-            path = self.bench.model_path
             self._facts.addWidget(PathLabel(_EMBEDDED_TEXT if path == _EMBEDDED else path, tone="muted"))
-            self.set_status("empty")
             return
-        self.set_status("busy" if self.status == "busy" and self._intact != self.bench.model_path else "done")
-        self._chosen.set_heading(facts.name)
         self._facts.addLayout(_figures(facts))
         if facts.folder:
             self._facts.addWidget(PathLabel(facts.folder, tone="muted"))

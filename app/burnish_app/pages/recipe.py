@@ -8,12 +8,12 @@ from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.engine_there import EngineThere
 from burnish_app.engine.inspection import DatasetInspection
 from burnish_app.engine.plan_follower import PlanFollower
+from burnish_app.engine.question import Question
 from burnish_app.engine.suggestion_follower import SuggestionFollower
 from burnish_app.look.language import tr
+from burnish_app.page_states.recipe import RecipeFacts, page_state
 from burnish_app.recipe.place_text import planned_place
-from burnish_app.recipe.plan_text import fit_state
 from burnish_app.recipe.presets import PRESETS, Preset
-from burnish_app.recipe.readiness import Readiness
 from burnish_app.state.known_places import REACHED, known_places
 from burnish_app.state.objectives import OBJECTIVE
 from burnish_app.state.preferences import Preferences
@@ -46,6 +46,7 @@ class RecipePage(Page):
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
         self._machine: MachineFacts | None = None
+        self._machines = Question(client, self, self._machine_known)
         self._dataset: tuple[list[str], DatasetFacts | None] = [], None
         self._run_places: list[str] = []
         self._told_copy: ReplacedDraft | None = None
@@ -58,10 +59,10 @@ class RecipePage(Page):
         self.suggestions.suggested.connect(self._suggested_now)
         self.suggestions.outdated.connect(self._suggest_again)
         self.suggestions.failed.connect(self._suggest_failed)
-        self.suggestions.ended.connect(self._suggest_over)
+        self.suggestions.ended.connect(self._show)
         self.starting = RunStart(client, bench, self.there, self)
         self.starting.started.connect(self._started)
-        self.starting.refused.connect(self._show_state)
+        self.starting.refused.connect(self._show)
         self.starting.wanted_anyway.connect(lambda: self.start(anyway=True))
         self.plans = PlanFollower(client, bench, self.there, self)
         self.plans.planned.connect(self._planned)
@@ -91,6 +92,7 @@ class RecipePage(Page):
         self.aside.addWidget(self.place)
         self.aside.addWidget(self.preview)
         self.column.addWidget(self.settings)
+        self.parts |= {"busy": self.settings.busy, "preview": self.preview}
         self.set_primary(tr("Start training"), self._press_primary, "rocket")
         if bench.suggestion is not None:
             self.suggestions.keep()
@@ -119,7 +121,7 @@ class RecipePage(Page):
         self._inspect_timer.start()
         QTimer.singleShot(0, self, self.plans.ask)
         if self._machine is None:
-            self.client.send(MachineRequest, owner=self, on_result=self._machine_known)
+            self._machines.ask(MachineRequest)
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
         """Offer the places of runs to train at."""
@@ -132,9 +134,8 @@ class RecipePage(Page):
 
     def _place_panel(self, is_beside: bool) -> None:
         """Keep the panel small where it stands above the settings, which say the same, and the foot the rest."""
-        self.preview.setVisible(is_beside)
         self.fit.change.set_elsewhere(is_elsewhere=not is_beside)
-        self._show_state()
+        self._show()
 
     def _machine_known(self, result: Result) -> None:
         self._machine = result.machine
@@ -170,7 +171,7 @@ class RecipePage(Page):
 
     def _press_primary(self) -> None:
         """Start the run, or lead to what is missing for it."""
-        if not self.bench.data_files:
+        if self.does == "data":
             self.go_to.emit("data")
         else:
             self.start()
@@ -182,17 +183,17 @@ class RecipePage(Page):
             anyway: whether to start although the plan says that the run does not fit.
         """
         self.toml.read_pending()
-        if self._readiness().can_start:
+        self._show()
+        if self.does == "start":
             self.clear_banner()
             self.starting.start(anyway=anyway)
-            self._show_state()
+            self._show()
 
     def _suggest(self) -> None:
         self.settings.busy.set_progress(tr("Choosing a recipe for machine and data ..."))
-        self.settings.busy.show()
         self.starting.forget_refusal()
         self.suggestions.ask()
-        self._show_state()
+        self._show()
 
     def _suggest_again(self) -> None:
         if self.isVisible():  # `shown` does it otherwise
@@ -202,7 +203,7 @@ class RecipePage(Page):
         self.draft.suggest(suggestion)
         self.suggestions.keep()
         self.settings.changes.refresh()
-        self._show_state()  # nothing starts before it is seen
+        self._show()  # nothing starts before it is seen
         QTimer.singleShot(0, self, self._show_suggested)  # in an event of its own, so that none takes long
 
     def _show_suggested(self) -> None:
@@ -215,10 +216,6 @@ class RecipePage(Page):
 
     def _suggest_failed(self, failure: Failure) -> None:
         self.banner("error", failure.what, failure.remedy, [(tr("Try again"), self._suggest)])
-
-    def _suggest_over(self) -> None:
-        self.settings.busy.hide()
-        self._show_state()
 
     def _edited(self, key: str) -> None:
         recipe = self.settings.recipe()
@@ -237,14 +234,14 @@ class RecipePage(Page):
             self.plans.drop()
             self.bench.set_plan(None)
             self.fit.show_invalid()
-        self._show_state()
+        self._show()
 
     def _rewrite(self, recipe: Recipe) -> None:
         """Change several settings at once, and show them."""
         self.draft.write(recipe)
         self._refresh_form()
         self.plans.ask_soon()
-        self._show_state()
+        self._show()
 
     def _take_all(self) -> None:
         self.toml.read_pending()
@@ -303,7 +300,7 @@ class RecipePage(Page):
         self.settings.show_recipe(self.bench.recipe, self.draft.suggested_values(), reasons)
         self._show_case()
         self._show_presets()
-        self._show_state()
+        self._show()
 
     def _planned(self, plan: RunPlan) -> None:
         self.bench.set_plan(plan)
@@ -316,7 +313,7 @@ class RecipePage(Page):
         else:
             self.fit.change.forget()
         self._show_case()
-        self._show_state()
+        self._show()
         self._plan_presets(plan)
 
     def _plan_presets(self, plan: RunPlan) -> None:
@@ -343,26 +340,26 @@ class RecipePage(Page):
         self.fit.show_elsewhere(where)
         for preset in PRESETS:  # their times were this machine's
             self.settings.presets.show_plan(preset, None)
-        self._show_state()
+        self._show()
 
     def _plan_failed(self, failure: Failure) -> None:
         self.bench.set_plan(None)
         self.place.show_plan(None)
         self.fit.show_failure(f"{failure.what} {failure.remedy}".strip())
-        self._show_state()
+        self._show()
 
     def _started(self, folder: str) -> None:
         if folder:
             self.bench.set_run(folder)
             self.go_to.emit("train")
-        self._show_state()
+        self._show()
 
     def _place(self) -> str:
         return planned_place(self.there.where, self.there.offers)
 
-    def _readiness(self) -> Readiness:
+    def _facts(self) -> RecipeFacts:
         bench = self.bench
-        return Readiness(
+        return RecipeFacts(
             is_valid=self.settings.recipe() is not None,
             has_data=bool(bench.data_files),
             has_suggestion=bench.suggestion is not None,
@@ -370,35 +367,30 @@ class RecipePage(Page):
             is_suggesting=self.suggestions.is_waiting,
             is_shown=self.settings.shows(bench.recipe),
             is_starting=self.starting.is_waiting,
+            is_planning=self.plans.is_waiting,
+            is_toml=self.settings.is_toml,
+            is_beside=self.aside_is_beside,
             plan=bench.plan,
             where=bench.recipe.devices.where,
+            place=self._place() if self.there.where else "",
+            problems=() if self.settings.is_toml else tuple(self.form.problems()),
+            change="" if self.aside_is_beside else self.fit.change.text,
         )
 
-    def _show_state(self) -> None:
-        bench, plan, now = self.bench, self.bench.plan, self._readiness()
-        if self.primary is not None:
-            self.primary.setEnabled(now.can_press)
-            self.primary.setText(now.button_text)
-            self.primary.set_icon("rocket" if now.has_data else "next")
-        self.preview.show_recipe(bench.recipe, bench.model, bench.dataset)
-        self.set_state(*fit_state(plan if now.is_valid else None))
-        if plan is not None or not now.is_valid or not self.plans.is_waiting:  # else the former note stays
-            problems = [] if self.settings.is_toml else list(self.form.problems())
-            change = "" if self.aside_is_beside else self.fit.change.text
-            self.set_foot_note(now.note(problems, self._place() if self.there.where else "", change))
-        self.set_status(now.status)
+    def _show(self) -> None:
+        self.preview.show_recipe(self.bench.recipe, self.bench.model, self.bench.dataset)
+        self.apply(page_state(self._facts()))
 
     def _show_as(self, view: str) -> None:
         self.toml.read_pending()
         was_invalid = self.settings.recipe() is None
         self.settings.show_as(self.bench.recipe, toml=view == "toml")
-        self.set_filling(fills=view == "toml")
         self._refresh_form()
         if was_invalid:
             self.plans.ask_soon()
         if not self.suggestions.is_current and self.bench.data_files:  # the text named another model or other data
             self._suggest()
-        self._show_state()
+        self._show()
 
     def _export(self) -> None:
         self.toml.read_pending()

@@ -11,11 +11,11 @@ from PySide6.QtWidgets import QAbstractItemView, QBoxLayout, QLineEdit
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.loss_outlines import LossOutlines
-from burnish_app.engine.runs_poller import ACTIVE
 from burnish_app.item_models.runs import RunsOrder, RunsTableModel
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
+from burnish_app.page_states.runs import page_state
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card, EmptyState
 from burnish_app.widgets.basic.tables import FittingTable
@@ -28,13 +28,11 @@ from burnish_app.widgets.runs.deleted_runs import DeletedRuns
 from burnish_app.widgets.runs.run_cells import CurveDelegate, PillDelegate
 from burnish_app.widgets.runs.run_details import RunDetails
 from burnish_app.wording.activity import run_title
-from burnish_app.wording.numbers import plural
-from burnish_app.wording.run_text import LEAVE_QUEUE, RUN_ACTION_BUTTONS, RUN_ACTIONS, RUN_TONES, Tone
+from burnish_app.wording.run_text import RUN_ACTION_BUTTONS, RUN_TONES, Tone
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.serve.run_requests import AnnotateRequest, CommandRequest, ResumeRequest
 
-_DELETABLE = ("created", "queued", "finished", "stopped", "suspended", "failed", "interrupted")
 _ROW_PX = 40
 _RUN, _STATUS, _MODEL, _STEP, _CURVE, _LOSS, _HELD_OUT, _DELTA, _TAGS, _TOOK, _STARTED = range(11)
 _WIDTHS_PX = (176, 112, 148, 100, 108, 72, 84, 84, 96, 96, 104)
@@ -87,25 +85,24 @@ class RunsPage(Page):
         self._card.body.addWidget(self.table, 1)
         self.details = RunDetails()
         self.details.noted.connect(self._note)
-        self.details.hide()
         self._beside = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         self._beside.setSpacing(GAP_PX)
         self._beside.addWidget(self._card, 1)
         self._beside.addWidget(self.details)
-        self._card.hide()
-        self.column.addWidget(self.nothing, 1)
+        self.parts |= {"card": self._card, "details": self.details}
+        self.add_parts(1, nothing=self.nothing)
         self.column.addLayout(self._beside, 1)
-        self.delete = self.add_secondary(tr("Delete"), self._delete, "trash")
-        self.reveal = self.add_secondary(tr("Show folder"), self._reveal, "folder")
-        self.duplicate = self.add_secondary(tr("Duplicate as draft"), self._duplicate, "copy")
-        self.stop = self.add_secondary(RUN_ACTION_BUTTONS["stop"][0], self._stop, "stop")
-        self.resume = self.add_secondary(tr("Resume"), self._resume, "play")
-        self.duel = self.add_secondary(tr("Duel"), self._duel, "scale")
+        self.delete = self.add_secondary(tr("Delete"), self._delete, "trash", "delete")
+        self.reveal = self.add_secondary(tr("Show folder"), self._reveal, "folder", "reveal")
+        self.duplicate = self.add_secondary(tr("Duplicate as draft"), self._duplicate, "copy", "duplicate")
+        self.stop = self.add_secondary(RUN_ACTION_BUTTONS["stop"][0], self._stop, "stop", "stop")
+        self.resume = self.add_secondary(tr("Resume"), self._resume, "play", "resume")
+        self.duel = self.add_secondary(tr("Duel"), self._duel, "scale", "duel")
         self.open = self.set_primary(tr("Open"), self._open, "open")
         within = Qt.ShortcutContext.WidgetWithChildrenShortcut
         QShortcut(QKeySequence.StandardKey.Find, self, self._find, context=within)
         QShortcut(QKeySequence.StandardKey.Delete, self.table, self._delete, context=within)
-        self._offer()
+        self._show()
 
     @property
     def selection(self) -> list[RunSummary]:
@@ -142,17 +139,11 @@ class RunsPage(Page):
         self.model.set_runs(runs)
         if not self.selection and runs:
             self._select(chosen)
-        self.nothing.setVisible(not runs)
         self.column.setStretchFactor(self._beside, 1 if runs else 0)
-        self._card.setVisible(bool(runs))
         if self.isVisible():
             self._outlines.read(run.folder for run in runs)
-        alive = sum(run.standing in ACTIVE for run in runs)
-        known = plural(len(runs), "run") if runs else ""
-        self.set_subtitle(tr("{runs}, {alive} going on").format(runs=known, alive=alive) if alive else known)
-        self.set_status("busy" if alive else "done" if runs else "empty")
         self._show_count()
-        self._offer()
+        self._show()
 
     def _make_table(self) -> FittingTable:
         table = FittingTable(
@@ -174,7 +165,7 @@ class RunsPage(Page):
         table.hold_rows(_LEAST_ROWS)
         table.setItemDelegateForColumn(_STATUS, PillDelegate(table, self._tone_of))
         table.setItemDelegateForColumn(_CURVE, CurveDelegate(table, self._losses_of))
-        table.selectionModel().selectionChanged.connect(self._offer)
+        table.selectionModel().selectionChanged.connect(self._show)
         table.activated.connect(self._open)
         return table
 
@@ -220,41 +211,22 @@ class RunsPage(Page):
 
     def _show_curves(self) -> None:
         self.table.viewport().update()
-        self._offer()
+        self._show()
 
-    def _offer(self, *_selection: object) -> None:
+    def _show(self, *_selection: object) -> None:
         runs = self.selection
-        run = runs[0] if len(runs) == 1 else None
-        actions = RUN_ACTIONS.get(run.standing, ()) if run else ()
-        self.details.setVisible(bool(runs))
-        if run is not None:
-            self.details.show_run(run, self._outlines.of(run.folder), self.model.deltas.get(run.folder))
+        if len(runs) == 1:
+            self.details.show_run(runs[0], self._outlines.of(runs[0].folder), self.model.deltas.get(runs[0].folder))
         elif runs:
             self.details.show_several(runs, self.model.deltas)
-        kept = any(run.standing not in _DELETABLE for run in runs)
-        self.delete.setVisible(bool(runs))
-        self.delete.setEnabled(not kept)
-        self.delete.setToolTip(tr("Stop it first.") if kept else tr("It can be undone for 7 days."))
-        for button in (self.reveal, self.duplicate):
-            button.setVisible(run is not None)
-        self.stop.setVisible("stop" in actions)
-        waits = run is not None and run.standing == "queued"
-        self.stop.setText(LEAVE_QUEUE if waits else RUN_ACTION_BUTTONS["stop"][0])
-        self.resume.setVisible("resume" in actions)
-        self.duel.setVisible(len(runs) == 2)
-        self.open.setVisible(bool(runs))
-        self.open.setEnabled(len(runs) <= MOST_RUNS)
-        self.open.setText(tr("Open") if len(runs) < 2 else tr("Compare {n} runs").format(n=len(runs)))
-        self.open.setToolTip("" if len(runs) <= MOST_RUNS else tr("At most {n} at once.").format(n=MOST_RUNS))
-        self.open.set_icon("open" if len(runs) < 2 else "compare")
-        self.fit_foot()
+        self.apply(page_state(self._runs, runs, MOST_RUNS))
 
     def _open(self, *_index: object) -> None:
         runs = self.selection
-        if len(runs) == 1:
+        if self.does == "open":
             self.bench.set_run(runs[0].folder)
             self.go_to.emit("train")
-        elif 1 < len(runs) <= MOST_RUNS:
+        elif self.does == "compare":
             self.bench.set_compared([run.folder for run in runs])
             self.go_to.emit("compare")
 
@@ -268,32 +240,15 @@ class RunsPage(Page):
             self.draft_from(RunPaths(Path(run.folder)).recipe, run_title(run))
 
     def _note(self, folder: str, tags: list[str], text: str) -> None:
-        self.client.send(
-            AnnotateRequest,
-            run=folder,
-            tags=tags,
-            text=text,
-            on_result=self._done,
-            on_failure=self.failed,
-            owner=self,
-        )
+        self.command(AnnotateRequest, run=folder, tags=tags, text=text)
 
     def _resume(self) -> None:
         if self.selected is not None:
-            self.client.send(
-                ResumeRequest, run=self.selected.folder, on_result=self._done, on_failure=self.failed, owner=self
-            )
+            self.command(ResumeRequest, run=self.selected.folder)
 
     def _stop(self) -> None:
         if self.selected is not None:
-            self.client.send(
-                CommandRequest,
-                run=self.selected.folder,
-                command="stop",
-                on_result=self._done,
-                on_failure=self.failed,
-                owner=self,
-            )
+            self.command(CommandRequest, run=self.selected.folder, command="stop")
 
     def _reveal(self) -> None:
         if self.selected is not None:
@@ -308,6 +263,3 @@ class RunsPage(Page):
             if self.bench.run == run.folder:
                 self.bench.set_run("")
         self._deleted.delete(runs)
-
-    def _done(self, _result: object) -> None:
-        self.refresh_runs.emit()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from functools import partial
+from typing import Any, get_args
 
 from PySide6.QtCore import Qt, QUrl
 from PySide6.QtGui import QDesktopServices
@@ -14,6 +15,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.motion import MotionMode, set_motion
 from burnish_app.look.theme import Theme, ThemeMode
 from burnish_app.look.tokens import GAP_PX, MAX_TEXT_SHARE, MIN_TEXT_SHARE, UNIT
+from burnish_app.page_states.settings import page_state
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row, secondary
@@ -53,14 +55,15 @@ class SettingsPage(Page):
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
+        yes_no = [("yes", tr("Yes")), ("no", tr("No"))]
         self.mode = Segmented(tr("Light or dark"), [(mode, _MODE_TEXT[mode]) for mode in get_args(ThemeMode)])
         self.text = ShorteningBox(by_content=True)
         self.text.setAccessibleName(tr("Text size"))
         for percent in _TEXT_PERCENTS:
             self.text.addItem(f"{percent} %", percent)
         self.motion = Segmented(tr("Motion"), [(mode, _MOTION_TEXT[mode]) for mode in get_args(MotionMode)])
-        self.asking = Segmented(tr("Ask before closing"), [("yes", tr("Yes")), ("no", tr("No"))])
-        self.notifying = Segmented(tr("Notifications"), [("yes", tr("Yes")), ("no", tr("No"))])
+        self.asking = Segmented(tr("Ask before closing"), yes_no)
+        self.notifying = Segmented(tr("Notifications"), yes_no)
         appearance = Card(tr("Appearance"), tr("Changes show at once."), icon_name="settings")
         for name, hint, control in (
             (tr("Light or dark"), "", self.mode),
@@ -110,40 +113,41 @@ class SettingsPage(Page):
 
     def take_preferences(self, preferences: Preferences, theme: Theme) -> None:
         """Show the preferences and write changes to them."""
-        self.mode.choose(theme.mode)
-        self.motion.choose(preferences.motion)
+        state = page_state(
+            mode=theme.mode,
+            motion=preferences.motion,
+            asks_on_close=preferences.asks_on_close,
+            notifies=preferences.notifies,
+        )
+        self.apply(state)
+        choices = {"mode": self.mode, "motion": self.motion, "asking": self.asking, "notifying": self.notifying}
+        for name, choice in choices.items():
+            choice.choose(state.chosen[name])
+            choice.chosen.connect(partial(self._choose, preferences, theme, name))
         self.text.setCurrentIndex(max(self.text.findData(theme.text_percent), 0))
-
-        def choose_mode(mode: ThemeMode) -> None:
-            preferences.theme = mode
-            theme.set_mode(mode)
-
-        def choose_text() -> None:
-            preferences.text_percent = self.text.currentData()
-            theme.set_text_percent(self.text.currentData())
-
-        def choose_motion(mode: MotionMode) -> None:
-            preferences.motion = mode
-            set_motion(mode)
-
-        def choose_asking(choice: str) -> None:
-            preferences.asks_on_close = choice == "yes"
-
-        def choose_notifying(choice: str) -> None:
-            preferences.notifies = choice == "yes"
-
-        def set_price(price: float) -> None:
-            preferences.price_per_kwh = price
-
-        self.mode.chosen.connect(choose_mode)
-        self.text.activated.connect(lambda _index: choose_text())
-        self.motion.chosen.connect(choose_motion)
-        self.asking.choose("yes" if preferences.asks_on_close else "no")
-        self.asking.chosen.connect(choose_asking)
-        self.notifying.choose("yes" if preferences.notifies else "no")
-        self.notifying.chosen.connect(choose_notifying)
+        self.text.activated.connect(lambda _index: self._choose(preferences, theme, "text", self.text.currentData()))
         self.price.setValue(preferences.price_per_kwh)
-        self.price.valueChanged.connect(set_price)
+        self.price.valueChanged.connect(partial(self._choose, preferences, theme, "price"))
+
+    @staticmethod
+    def _choose(preferences: Preferences, theme: Theme, name: str, value: Any) -> None:
+        """Keep a choice, and let it take effect."""
+        match name:
+            case "mode":
+                preferences.theme = value
+                theme.set_mode(value)
+            case "text":
+                preferences.text_percent = value
+                theme.set_text_percent(value)
+            case "motion":
+                preferences.motion = value
+                set_motion(value)
+            case "asking":
+                preferences.asks_on_close = value == "yes"
+            case "notifying":
+                preferences.notifies = value == "yes"
+            case "price":
+                preferences.price_per_kwh = value
 
     @staticmethod
     def _open_folder() -> None:

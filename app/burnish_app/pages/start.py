@@ -6,12 +6,13 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QFileDialog, QGridLayout
+from PySide6.QtWidgets import QGridLayout
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.fonts import scaled_width
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX
+from burnish_app.page_states.start import page_state
 from burnish_app.state.example_run import open_example
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import ActionButton, link, primary, secondary
@@ -37,10 +38,11 @@ class StartPage(Page):
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
-        self.set_subtitle(tr("Train a language model on your own data and take the result with you as one file."))
         self.watch = secondary(tr("Open the example"), self._open_example, "play")
         self.train = primary(tr("Add my data"), self._train, "next")
-        self.open = secondary(tr("Choose a folder ..."), self._choose_run, "folder")
+        self.open = secondary(
+            tr("Choose a folder ..."), lambda: self.ask_folder(tr("Open a run's folder"), self.open_folder), "folder"
+        )
         cards = (
             _card(
                 "play",
@@ -69,11 +71,9 @@ class StartPage(Page):
         )
         self.column.addLayout(columns_layout(cards, GAP_PX, line_px=GAP_PX, even=True, fill=True))
         self.recent = Card(tr("Recent runs"), icon_name="clock")
+        self.add_parts(recent=self.recent, steps=_steps_card(self))
         self._shown: list[RunSummary] = []
-        self.recent.hide()
-        self.column.addWidget(self.recent)
-        self._steps = _steps_card(self)
-        self.column.addWidget(self._steps)
+        self.apply(page_state(has_runs=False))
 
     def shown(self) -> None:
         """Request the runs."""
@@ -81,17 +81,15 @@ class StartPage(Page):
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
         """Show the newest runs."""
-        if runs[:_RECENT] == self._shown:
-            return
-        self._shown = runs[:_RECENT]
-        clear(self.recent.body)
-        lines = [RecentRun(run) for run in self._shown]
-        for line in lines:
-            line.opened.connect(self._open)
-            self.recent.body.addWidget(line)
-        line_up(lines)
-        self.recent.setVisible(bool(runs))
-        self._steps.setVisible(not runs)
+        if runs[:_RECENT] != self._shown:
+            self._shown = runs[:_RECENT]
+            clear(self.recent.body)
+            lines = [RecentRun(run) for run in self._shown]
+            for line in lines:
+                line.opened.connect(self._open)
+                self.recent.body.addWidget(line)
+            line_up(lines)
+            self.apply(page_state(has_runs=bool(runs)))
 
     def _open(self, folder: str) -> None:
         self.bench.set_run(folder)
@@ -111,13 +109,6 @@ class StartPage(Page):
 
     def _train(self) -> None:
         self.go_to.emit("data")
-
-    def _choose_run(self) -> None:
-        dialog = QFileDialog(self, tr("Open a run's folder"))
-        dialog.setFileMode(QFileDialog.FileMode.Directory)
-        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        dialog.fileSelected.connect(self.open_folder)
-        dialog.open()
 
     def open_folder(self, path: str) -> None:
         """Open a run by its folder, or say what a run's folder holds."""

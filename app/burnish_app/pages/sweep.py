@@ -11,6 +11,7 @@ from PySide6.QtGui import QResizeEvent
 from burnish_app.comparison.swept import SweepRow, ranked, row_title, sweep_rows, unfinished
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.loss_outlines import LossOutlines
+from burnish_app.engine.question import Question
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX
 from burnish_app.state.workbench import Workbench
@@ -56,7 +57,8 @@ class SweepPage(Page):
         self._sweeps: list[SweepFile] = []
         self._rows: list[SweepRow] = []
         self._plan: SweepPlan | None = None
-        self._plan_request = self._start_request = ""
+        self._planning_question = Question(client, self, self._planned, self._plan_failed)
+        self._starting = Question(client, self, self._started, self._start_failed)
         self._planned_for: object = None
         self._queued: object = None
         self._refusal: Banner | None = None
@@ -111,12 +113,7 @@ class SweepPage(Page):
     def shown(self) -> None:
         """Request the sweeps, the runs and a plan."""
         self.refresh_runs.emit()
-        self.client.send(
-            SweepsRequest,
-            on_result=lambda result: self._show_sweeps(result.sweeps or []),
-            on_failure=self.failed,
-            owner=self,
-        )
+        self.command(SweepsRequest, lambda result: self._show_sweeps(result.sweeps or []))
         self._settings_changed()
         self._compare()
 
@@ -144,17 +141,10 @@ class SweepPage(Page):
         if settings is None or not self._can_start():
             return
         self.clear_banner()
-        recipe, asked = self.bench.recipe, (self.bench.recipe_toml, settings)
-        self._start_request = self.client.send(
-            StartSweepRequest,
-            recipe=self.bench.recipe_toml,
-            settings=settings,
-            name=recipe.name or Path(recipe.model.path).name,
-            anyway=anyway,
-            on_result=lambda result: self._started(result, asked),
-            on_failure=self._start_failed,
-            owner=self,
-        )
+        recipe, text = self.bench.recipe, self.bench.recipe_toml
+        name = recipe.name or Path(recipe.model.path).name
+        asked = {"recipe": text, "settings": settings, "name": name, "anyway": anyway}
+        self._starting.ask(StartSweepRequest, about=(text, settings), **asked)
         self._offer()
 
     def _bench_changed(self, name: str) -> None:
@@ -175,8 +165,7 @@ class SweepPage(Page):
         if now is not None and now[1] is not None and not choosing and self._is_planned():
             return
         self._plan = None
-        self.client.cancel(self._plan_request)
-        self._plan_request = ""
+        self._planning_question.drop()
         if now != self._queued:
             self._queued = None
             self._forget_refusal()
@@ -197,31 +186,25 @@ class SweepPage(Page):
         settings = self.settings.settings()
         if settings is None:
             return
-        now = (self.bench.recipe_toml, settings)
-        self._plan_request = name = self.client.send(
-            PlanSweepRequest,
-            recipe=self.bench.recipe_toml,
-            settings=settings,
-            dataset=None if self.bench.data_was_replaced else self.bench.dataset,
-            on_result=lambda result: self._planned(name, now, result),
-            on_failure=lambda failure: self._plan_failed(name, failure),
-            owner=self,
+        recipe = self.bench.recipe_toml
+        dataset = None if self.bench.data_was_replaced else self.bench.dataset
+        self._planning_question.ask(
+            PlanSweepRequest, about=(recipe, settings), recipe=recipe, settings=settings, dataset=dataset
         )
 
-    def _planned(self, name: str, now: object, result: Result) -> None:
-        if name == self._plan_request and result.sweep_plan is not None:
-            self._plan, self._planned_for = result.sweep_plan, now
+    def _planned(self, result: Result) -> None:
+        if result.sweep_plan is not None:
+            self._plan, self._planned_for = result.sweep_plan, self._planning_question.about
             self.plan.show_plan(result.sweep_plan)
             self.planned.show_plan(result.sweep_plan)
             self._offer()
 
-    def _plan_failed(self, name: str, failure: Failure) -> None:
-        if name == self._plan_request:
-            self.plan.show_failure(f"{failure.what} {failure.remedy}".strip())
-            self._offer()
+    def _plan_failed(self, failure: Failure) -> None:
+        self.plan.show_failure(f"{failure.what} {failure.remedy}".strip())
+        self._offer()
 
-    def _started(self, result: Result, asked: object) -> None:
-        self._queued = asked
+    def _started(self, result: Result) -> None:
+        self._queued = self._starting.about
         self.refresh_runs.emit()
         made = result.sweeps or []
         self._show_sweeps([*made, *self._sweeps], choose=0)
@@ -306,14 +289,7 @@ class SweepPage(Page):
 
     def _stop_rest(self) -> None:
         for one in unfinished(self.results.rows) if self.results is not None else []:
-            self.client.send(
-                CommandRequest,
-                run=one.run.folder,
-                command="stop",
-                on_result=lambda _result: self.refresh_runs.emit(),
-                on_failure=self.failed,
-                owner=self,
-            )
+            self.command(CommandRequest, run=one.run.folder, command="stop")
 
     def _is_planned(self) -> bool:
         """Whether the plan that is shown is of the draft and the settings as they are now."""
@@ -321,7 +297,7 @@ class SweepPage(Page):
 
     def _can_start(self) -> bool:
         """Whether the runs that would be queued stand on the page, and are not queued already."""
-        starting = self.client.is_open(self._start_request)
+        starting = self._starting.is_waiting
         possible = self._is_planned() and self._plan is not None and len(self._plan.runs) <= MAX_RUNS
         return possible and not (starting or self._is_queued() or self.bench.is_choosing)
 
@@ -348,7 +324,7 @@ class SweepPage(Page):
         self.stop.setVisible(bool(left))
         self.best.setVisible(self._best_row() is not None and not left)
         if self.primary is not None:
-            starting, plan = self.client.is_open(self._start_request), self._plan
+            starting, plan = self._starting.is_waiting, self._plan
             runs = plural(len(plan.runs), "run") if plan is not None else ""
             self.primary.setVisible(bool(self.bench.data_files))
             queued = self._is_queued()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QTimer, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication, QResizeEvent
-from PySide6.QtWidgets import QPushButton
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.run_follower import RunFollower
-from burnish_app.engine.runs_poller import ACTIVE
 from burnish_app.look.language import tr
 from burnish_app.look.theme import Theme
+from burnish_app.page_states.train import page_state
 from burnish_app.recipe.smaller import smaller_recipe
 from burnish_app.state.failure_details import details_text
 from burnish_app.state.preferences import Preferences
@@ -29,18 +29,10 @@ from burnish_app.widgets.runs.run_stages import ChartsToCome
 from burnish_app.widgets.runs.run_verdict import RunVerdict
 from burnish_app.widgets.runs.task_card import TaskCard
 from burnish_app.wording.activity import run_title
-from burnish_app.wording.causes import CureAction, needed_first, path_text, run_failure
+from burnish_app.wording.causes import needed_first, path_text, run_failure
 from burnish_app.wording.guard_text import EarlyStoppingSettings, read_early_stopping
 from burnish_app.wording.numbers import first_sentence
-from burnish_app.wording.run_text import (
-    LEAVE_QUEUE,
-    RUN_ACTION_BUTTONS,
-    RUN_STATUS_TEXT,
-    RunAction,
-    RunDescription,
-    describe_run,
-    run_line,
-)
+from burnish_app.wording.run_text import ACTIVE, RUN_ACTION_BUTTONS
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.commands import CommandName
 from burnish_engine.contract.run.events import Warned
@@ -52,8 +44,6 @@ from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.serve.run_requests import CommandRequest, ResumeRequest
 
 _DRAW_MS = 200
-_CURE_ICONS: dict[CureAction, str] = {"folder": "folder"}
-_BEGINNING = ("created", "queued", "running")
 _ASKED = tr("Asked. The run answers after the step it is at.")
 
 
@@ -70,7 +60,7 @@ class TrainPage(Page):
         self._samples = HardwareHistory()
         self._preferences: Preferences | None = None
         self._dirty = False
-        self._asked_at: str | None = None
+        self._is_asked = False  # a command, which is not answered yet
         self.nothing = NothingYet(
             EmptyState(
                 "train",
@@ -89,12 +79,15 @@ class TrainPage(Page):
         self.beginning = RunBeginning()
         self._stopping = EarlyStoppingSettings()
         self.hardware, self.task = RunHardware(), TaskCard()
-        for widget in (self.nothing, self.figures, self.beginning, self.charts, self.task, self.hardware, self.log):
-            self.column.addWidget(widget)
-        self.copy = self.add_secondary(tr("Copy details"), self._copy_details, "copy")
+        self.add_parts(nothing=self.nothing, figures=self.figures, beginning=self.beginning, charts=self.charts)
+        self.column.addWidget(self.task)
+        self.column.addWidget(self.hardware)
+        self.add_parts(log=self.log)
+        self.copy = self.add_secondary(tr("Copy details"), self._copy_details, "copy", "copy")
         self.copy.setToolTip(tr("Cause, exit code, versions, device and last log lines as text, without secrets."))
-        self.holder = self.add_secondary(tr("Show that run"), self._show_holder, "train")
-        self.buttons = {action: self._action_button(action) for action in RUN_ACTION_BUTTONS}
+        self.holder = self.add_secondary(tr("Show that run"), self._show_holder, "train", "holder")
+        for action, (text, icon_name, hint) in RUN_ACTION_BUTTONS.items():
+            self.add_secondary(text, partial(self._act, action), icon_name, action).setToolTip(hint)
         self.set_primary(tr("Resume"), self._press_primary)
         self._follower = RunFollower(self)
         self._follower.advanced.connect(self._advanced)
@@ -157,7 +150,7 @@ class TrainPage(Page):
             self._follow()
 
     def _follow(self) -> None:
-        self._summary, self._events, self._asked_at = None, RunState(), None
+        self._summary, self._events, self._is_asked = None, RunState(), False
         self._samples = HardwareHistory()
         self.clear_banner()
         self.set_foot_note("")
@@ -167,7 +160,7 @@ class TrainPage(Page):
         self._draw_task()
         self.charts.draw(self._events, self._samples)
         self.hardware.show_run(self._samples, self._events.evaluations)
-        self._show_status()
+        self._show()
         if self.bench.run:
             self.refresh_runs.emit()
 
@@ -191,11 +184,10 @@ class TrainPage(Page):
         further = events.progress != self._events.progress
         self._events = events
         self._dirty = True
-        if further:
-            self._show_status()
         if moved:
             self.refresh_runs.emit()
-            self._show_status()
+        if moved or further:
+            self._show()
 
     def _offer_less_memory(self, warning: Warned) -> None:
         """Offer a smaller plan where the run itself found that its memory spilled, as where nothing counts it."""
@@ -229,78 +221,26 @@ class TrainPage(Page):
     def _show_summary(self, summary: RunSummary) -> None:
         before, self._summary = self._summary, summary
         if before is None or before.standing != summary.standing:
-            self._asked_at = None
+            self._is_asked = False
             self.set_foot_note("")
         self._dirty = True
-        self._show_status()
+        self._show()
 
-    def _show_status(self) -> None:
+    def _show(self) -> None:
         """Show the status: texts, buttons, and which cards are visible."""
-        summary = self._summary
-        self.nothing.setVisible(summary is None)
-        for widget in (self.figures, self.log):
-            widget.setVisible(summary is not None)
-        has_steps = summary is not None and len(self._events.steps) > 0
-        self.charts.setVisible(has_steps)
-        begins = not has_steps and summary is not None and summary.standing in _BEGINNING
-        self.beginning.setVisible(begins)
-        self.set_filling(fills=begins or summary is None)
-        if summary is None:
-            self.set_status("empty")
-            self.set_name("")
-            self.set_state("")
-            self.set_subtitle("")
-            self._offer((), "")
-            return
-        description = describe_run(summary, self._events)
-        self.figures.show_status(description, can_go_on=self._cure() is None)
-        self.set_status(description.status)
-        self.set_name(run_title(summary))
-        at_rest = summary.standing in ("failed", "interrupted", "queued")  # the card below says more
-        self.set_state(RUN_STATUS_TEXT[summary.standing] if at_rest else description.headline, description.tone)
-        self.set_subtitle(run_line(summary, self._events))
-        self._offer(description.actions, summary.standing)
-        self._show_failure(description, summary)
+        cure = needed_first(self._summary, self._events) if self._summary is not None else None
+        state = page_state(self._summary, self._events, cure, is_asked=self._is_asked)
+        self.apply(state)
+        if state.description is not None:
+            self.figures.show_status(state.description, can_go_on=state.can_go_on)
+        self._show_problem(*state.problem)
 
-    def _show_failure(self, description: RunDescription, summary: RunSummary) -> None:
+    def _show_problem(self, what: str, remedy: str) -> None:
         banner = self.shown_banner
-        if summary.standing == "failed":
-            what, remedy = first_sentence(description.problem)
-            if banner is None or banner.what != what:
-                self.banner("error", what, remedy)  # what leads on stands in the foot
-        elif banner is not None and banner.kind == "error":
+        if what and (banner is None or banner.what != what):
+            self.banner("error", what, remedy)  # what leads on stands in the foot
+        elif not what and self._summary is not None and banner is not None and banner.kind == "error":
             self.clear_banner()
-
-    def _offer(self, actions: tuple[RunAction, ...], status: str) -> None:
-        """Show the buttons of the possible actions. The primary button resumes the run or leads to Try it."""
-        cure, resumes = self._cure(), "resume" in actions
-        for action, button in self.buttons.items():
-            button.setVisible(action in actions and (action != "resume" or cure is not None))
-            button.setEnabled(self._asked_at is None)
-        self.buttons["stop"].setText(LEAVE_QUEUE if status == "queued" else RUN_ACTION_BUTTONS["stop"][0])
-        if self.primary is not None:
-            self.primary.setVisible(resumes or status == "finished")
-            self.primary.setText(cure[0] if cure else tr("Resume") if resumes else tr("Try it"))
-            self.primary.set_icon(_CURE_ICONS.get(cure[1], "next") if cure else "play" if resumes else "chat")
-            self.primary.setEnabled(self._asked_at is None)
-        self.copy.setVisible(status in ("failed", "interrupted", "not responding"))
-        self.holder.setVisible(status == "queued" and bool(self._summary and self._summary.waits_for))
-        self.fit_foot()
-
-    def _cure(self) -> tuple[str, CureAction] | None:
-        """Return what has to come before the run can go on, as (text, action); None: it can."""
-        return needed_first(self._summary, self._events) if self._summary is not None else None
-
-    def _apply_cure(self, action: CureAction) -> None:
-        if self._summary is None:
-            return
-        if action == "folder":
-            QDesktopServices.openUrl(QUrl.fromLocalFile(self._summary.folder))
-        elif action == "fit":
-            path = RunPaths(Path(self._summary.folder)).recipe
-            self.draft_from(path, run_title(self._summary), smaller_recipe)
-        else:
-            self.go_to.emit(action)
 
     def _show_holder(self) -> None:
         """Show the run that this one waits for."""
@@ -313,26 +253,25 @@ class TrainPage(Page):
             QGuiApplication.clipboard().setText(details_text(run_failure(self._summary, self._events)))
             self.set_foot_note(tr("Copied."))
 
-    def _action_button(self, action: RunAction) -> QPushButton:
-        text, icon_name, hint = RUN_ACTION_BUTTONS[action]
-        button = self.add_secondary(text, lambda: self._act(action), icon_name)
-        button.setToolTip(hint)
-        return button
-
     def _press_primary(self) -> None:
-        cure = self._cure()
-        if cure is not None:
-            self._apply_cure(cure[1])
-        elif self._summary is not None and self._summary.standing == "finished":
-            self.go_to.emit("try_out")
-        else:
+        """Do what the button says: resume, or what has to come before."""
+        does, run = self.does, self._summary
+        if run is None or not does:
+            return
+        if does == "resume":
             self._act("resume")
+        elif does == "folder":
+            QDesktopServices.openUrl(QUrl.fromLocalFile(run.folder))
+        elif does == "fit":
+            self.draft_from(RunPaths(Path(run.folder)).recipe, run_title(run), smaller_recipe)
+        else:
+            self.go_to.emit(does)
 
     def _act(self, action: CommandName) -> None:
         if self._summary is None:
             return
         self.clear_banner()
-        self._asked_at = self._summary.standing
+        self._is_asked = True
         run, done = self._summary.folder, self._done
 
         def refused(failure: Failure) -> None:
@@ -344,17 +283,17 @@ class TrainPage(Page):
         else:
             self.client.send(CommandRequest, run=run, command=action, on_result=done, on_failure=refused, owner=self)
         self.set_foot_note(_ASKED)
-        self._show_status()
+        self._show()
 
     def _done(self, _result: object) -> None:
-        self._asked_at = None
+        self._is_asked = False
         self.refresh_runs.emit()
-        self._show_status()
+        self._show()
 
     def _refused(self, failure: Failure) -> None:
-        self._asked_at = None
+        self._is_asked = False
         self.set_foot_note("")
-        self._show_status()
+        self._show()
         self.failed(failure)
 
     def _draw_task(self) -> None:
@@ -372,11 +311,8 @@ class TrainPage(Page):
             return
         self._dirty = False
         self.figures.draw(self._events, self._summary)
-        has_steps = len(self._events.steps) > 0
-        self.charts.setVisible(has_steps)
-        if has_steps:
-            self.beginning.hide()
-            self.set_filling(fills=False)
+        if self._events.steps and "charts" not in self.showing.parts:
+            self._show()
         self._draw_task()
         self.charts.draw(self._events, self._samples)
         QTimer.singleShot(0, self, self._draw_rest)  # in an event of its own, so that none takes long

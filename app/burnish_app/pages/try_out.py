@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from PySide6.QtWidgets import QCheckBox
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.question import Question
 from burnish_app.look.language import tr
+from burnish_app.page_states.try_out import page_state
 from burnish_app.state.answerers import Answerer, answerers
-from burnish_app.state.questions import Question, WrittenTexts, held_out_questions
+from burnish_app.state.questions import ChatQuestion, WrittenTexts, held_out_questions
 from burnish_app.state.run_folder import RunFolder, read_run_folder
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row
@@ -26,7 +28,7 @@ from burnish_app.widgets.try_out.sampling_card import SamplingCard
 from burnish_app.widgets.try_out.text_boxes import PromptBox
 from burnish_app.widgets.try_out.vote_bar import VoteBar
 from burnish_app.wording.activity import Activity
-from burnish_engine.contract.serve.messages import Result
+from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.serve.run_requests import HeldOutRequest, VoteRequest
@@ -45,7 +47,8 @@ class TryOutPage(Page):
         self._folder = RunFolder()
         self._runs: list[RunSummary] = []
         self._asked, self._shuffled = "", list[Answerer]()
-        self._rows_request = ""
+        self._rows = Question(client, self, self._rows_found, self._rows_refused)
+        self._has_loaded = False  # models, as far as this page asked them
         self.left = ChatPane(tr("First model"), "base")
         self.middle = ChatPane(tr("Model between"), "start")
         self.right = ChatPane(tr("Last model"), "tuned")
@@ -57,7 +60,7 @@ class TryOutPage(Page):
         self.questions = QuestionsBar()
         self.questions.chosen.connect(self._show_question)
         self.questions.save_wanted.connect(self._save_prompt)
-        self._question: Question | None = None  # whose text the message box shows
+        self._question: ChatQuestion | None = None  # whose text the message box shows
         self._written, self._is_written = WrittenTexts(), False  # the latter: whether the person wrote what was asked
         self._kept, self._talked_to = KeptConversations(self.grid.panes), (bench.run, bench.model_path)
         self.vote.voted.connect(self._vote)
@@ -71,7 +74,7 @@ class TryOutPage(Page):
                 "a conversation of its own."
             )
         )
-        self.prompt.textChanged.connect(self._offer)
+        self.prompt.textChanged.connect(self._show)
         number = body(tr("Models"), "muted")
         number.setWordWrap(False)
         for widget in (row(number, self.count), self.blind, self.sampling.fold):
@@ -82,17 +85,15 @@ class TryOutPage(Page):
         self.column.addWidget(self.vote)
         self.dock(self.prompt)
         self.add_secondary(tr("New conversation"), self._begin_anew, "add")
-        self.former = self.add_secondary(tr("Former conversation"), self._bring_back, "undo")
+        self.former = self.add_secondary(tr("Former conversation"), self._bring_back, "undo", "former")
         self.former.setToolTip(tr("Brings back what stood here before; what stands here now is kept in its place."))
-        self.unload = self.add_secondary(tr("Unload models"), self._free, "unload")
+        self.unload = self.add_secondary(tr("Unload models"), self._free, "unload", "unload")
         self.unload.setToolTip(tr("Frees the memory that the models take. They are loaded again when you ask."))
-        self.unload.setEnabled(False)
         self.set_primary(tr("Send"), self.send, "send")
         bench.changed.connect(self._bench_changed)
         self._show_run()
         for pane in self.grid.panes:
-            pane.choice_changed.connect(self._show_blind)
-            pane.choice_changed.connect(self._show_again)
+            pane.choice_changed.connect(self._show)
             pane.again_wanted.connect(lambda pane=pane: self._ask_again(pane))
 
     def shown(self) -> None:
@@ -115,7 +116,7 @@ class TryOutPage(Page):
 
     def send(self) -> None:
         """Send the message to all models, or cancel the replies while they are streamed."""
-        if self.answering.open:
+        if self.does == "stop":
             self.answering.cancel()
             return
         text = self.prompt.toPlainText().strip()
@@ -149,7 +150,7 @@ class TryOutPage(Page):
             for pane, letter in zip(panes, "ABC", strict=False):
                 pane.hide_who(letter)
         self._shuffled = order
-        self.unload.setEnabled(True)
+        self._has_loaded = True
         self.answering.answered.clear()
         for lane, (pane, answerer) in enumerate(zip(panes, order, strict=True)):
             self.answering.ask(
@@ -160,7 +161,7 @@ class TryOutPage(Page):
                 options=self.sampling.options,
                 lane=0 if self.sampling.in_turn.isChecked() else lane,
             )
-        self._show_state()
+        self._show()
 
     def _ask_again(self, pane: ChatPane) -> None:
         """Ask the model of one pane its last question again, with the next seed."""
@@ -168,20 +169,14 @@ class TryOutPage(Page):
         seed = (options.seed + pane.repeats + 1) % _SEEDS
         again = options.model_copy(update={"seed": seed})
         self.answering.ask(pane, pane.answerer, None, system=self._system(pane.question), options=again, lane=0)
-        self._show_state()
+        self._show()
 
     def _system(self, messages: Sequence[ChatMessage]) -> str:
         """Return the system prompt that goes before messages; empty where they have one of their own."""
         return "" if messages[0].role == "system" else self.sampling.system.toPlainText().strip()
 
-    def _show_again(self) -> None:
-        """Offer to ask a pane again where it was asked, and nothing is being answered or guessed."""
-        free = not self.answering.open and not self.answering.secret
-        for pane in self.grid.panes:
-            pane.again.setEnabled(free and bool(pane.question) and pane.answerer.able)
-
     def _reply_ended(self) -> None:
-        self._show_state()
+        self._show()
         if self.isHidden():
             self._report()
         panes = self.grid.shown
@@ -237,7 +232,7 @@ class TryOutPage(Page):
             if pane in self.answering.answered:
                 pane.reveal()
         self.answering.secret = False
-        self._show_again()
+        self._show()
 
     def _voted(self, result: Result) -> None:
         if result.votes is not None:
@@ -245,7 +240,7 @@ class TryOutPage(Page):
             self._see(self.vote)
         self.refresh_runs.emit()
 
-    def _show_question(self, question: Question | None) -> None:
+    def _show_question(self, question: ChatQuestion | None) -> None:
         """Show a question, or the person's own words; what was written before comes back with its place."""
         self._written.leave(self._question, self.prompt.toPlainText())
         self._question = question
@@ -266,25 +261,18 @@ class TryOutPage(Page):
         self.middle.setVisible(count == "3")
         self.right.setVisible(count != "1")
         self.grid.arrange()
-        self._show_blind()
-
-    def _show_blind(self) -> None:
-        """Offer the blind vote where at least two different models of a run answer."""
-        panes = self.grid.shown
-        different = len({pane.answerer.key for pane in panes if pane.answerer.able}) == len(panes) > 1
-        if not self.answering.secret:
-            self.blind.setEnabled(bool(self.bench.run) and different)
+        self._show()
 
     def _begin_anew(self) -> None:
         self._clear()
-        self._show_state()
+        self._show()
 
     def _bring_back(self) -> None:
         self._end_replies()
         self._kept.bring_back(self._talked_to)
         self._is_written = True
         self._leave_vote()
-        self._show_state()
+        self._show()
 
     def _clear(self) -> None:
         """Make room for a new conversation; the one before can be brought back."""
@@ -305,7 +293,7 @@ class TryOutPage(Page):
         self.vote.hide()
         for pane in self.grid.panes:
             pane.forget_letter()
-        self._show_blind()
+        self._show()
 
     def _free(self) -> None:
         self.answering.free(
@@ -315,26 +303,25 @@ class TryOutPage(Page):
         )
 
     def _freed(self) -> None:
-        self.unload.setEnabled(bool(self.answering.open))
+        self._has_loaded = bool(self.answering.open)
+        self._show()
         self.set_foot_note(tr("The models' memory is free."))
 
     def _bench_changed(self, name: str) -> None:
         if name in ("run", "model_path"):
             self.questions.show_rows("", [])
-            self.client.cancel(self._rows_request)
-            self._rows_request = ""
+            self._rows.drop()
             self._begin_anew()
             self._talked_to = self.bench.run, self.bench.model_path
             self._show_run()
 
-    def _rows_found(self, run: str, conversations: Sequence[Sequence[ChatMessage]]) -> None:
-        if run == self.bench.run:
-            self.questions.show_rows(run, held_out_questions(conversations))
+    def _rows_found(self, result: Result) -> None:
+        self.questions.show_rows(self.bench.run, held_out_questions(result.conversations or []))
 
-    def _rows_refused(self, run: str) -> None:
+    def _rows_refused(self, _failure: Failure) -> None:
         """Take a run as one without held-out rows, unless the engine ended: then it is asked again."""
         if self.client.state == "ready":
-            self._rows_found(run, [])
+            self.questions.show_rows(self.bench.run, [])
 
     def _forget_no_rows(self) -> None:
         """Ask for held-out rows again where there were none: a run keeps them once it has read its data."""
@@ -346,14 +333,6 @@ class TryOutPage(Page):
         self._folder = read_run_folder(run)
         if self._folder.trained and not before.trained:
             self._forget_no_rows()
-        if not run:
-            words = tr("There is no run yet, so only the model before training answers.")
-        elif not self._folder.trained:
-            words = tr("This run has nothing trained to talk to yet: that is there once it is saved.")
-        else:
-            words = tr("The same question and the same seed for each.")
-        self.set_name(self._folder.title if self._folder.trained else "")
-        self.set_subtitle(words)
         found = answerers(run, self.bench.model_path, self._folder, self._runs)
         for pane in self.grid.panes:
             pane.offer(found)
@@ -362,33 +341,25 @@ class TryOutPage(Page):
             self._show_count(self.count.value)
             if self._folder.starts_from_adapter:
                 self.middle.choose("start")
-        known = self.questions.has_rows_of(run) or self.client.is_open(self._rows_request)
-        if run and self.isVisible() and not known:
-            self._rows_request = self.client.send(
-                HeldOutRequest,
-                run=run,
-                owner=self,
-                on_result=lambda result: self._rows_found(run, result.conversations or []),
-                on_failure=lambda _failure: self._rows_refused(run),
-            )
-        self._show_blind()
-        self._show_state()
+        if run and self.isVisible() and not (self.questions.has_rows_of(run) or self._rows.is_waiting):
+            self._rows.ask(HeldOutRequest, run=run)
+        self._show()
 
-    def _offer(self) -> None:
-        """Offer to send and to save what stands in the message box, where something does."""
-        written = bool(self.prompt.toPlainText().strip())
-        self.questions.save.setEnabled(written)
-        if self.primary is not None:
-            self.primary.setEnabled(written or bool(self.answering.open))
-
-    def _show_state(self) -> None:
-        busy = bool(self.answering.open)
-        self._show_again()
-        if self.primary is not None:
-            self.primary.setText(tr("Stop") if busy else tr("Send"))
-            self.primary.set_icon("stop" if busy else "send")
-        self._offer()
-        self.former.setVisible(self._kept.has_any(self._talked_to))
-        self.set_status("busy" if busy else "ready" if self._folder.trained else "empty")
-        if busy:
-            self.set_foot_note("")
+    def _show(self) -> None:
+        """Show what can be done now."""
+        keys = [pane.answerer.key for pane in self.grid.shown if pane.answerer.able]
+        state = page_state(
+            self._folder,
+            is_answering=bool(self.answering.open),
+            is_secret=self.answering.secret,
+            is_written=bool(self.prompt.toPlainText().strip()),
+            has_former=self._kept.has_any(self._talked_to),
+            has_loaded=self._has_loaded,
+            are_different=len(set(keys)) == len(self.grid.shown) > 1,
+        )
+        self.apply(state)
+        self.questions.save.setEnabled("save" in state.enabled)
+        if not self.answering.secret:
+            self.blind.setEnabled("blind" in state.enabled)
+        for pane in self.grid.panes:
+            pane.again.setEnabled("again" in state.enabled and bool(pane.question) and pane.answerer.able)

@@ -18,7 +18,7 @@ _MOST_SAVED, _LONGEST = 200, 20_000
 
 
 @dataclass(frozen=True)
-class Question:
+class ChatQuestion:
     """Something to ask.
 
     Attributes:
@@ -38,12 +38,12 @@ class Question:
         return self.messages[-1].content
 
 
-def held_out_questions(conversations: Sequence[Sequence[ChatMessage]]) -> list[Question]:
+def held_out_questions(conversations: Sequence[Sequence[ChatMessage]]) -> list[ChatQuestion]:
     """Make questions of held-out conversations; those without a reply to a person's turn are left out."""
     found = []
     for turns in conversations:
         if len(turns) > 1 and turns[-1].role == "assistant" and turns[-2].role == "user":
-            found.append(Question(tuple(turns[:-1]), turns[-1].content))
+            found.append(ChatQuestion(tuple(turns[:-1]), turns[-1].content))
     return found
 
 
@@ -54,9 +54,9 @@ class WrittenTexts:
     """
 
     def __init__(self) -> None:
-        self._texts: dict[Question | None, str] = {}
+        self._texts: dict[ChatQuestion | None, str] = {}
 
-    def leave(self, question: Question | None, text: str) -> None:
+    def leave(self, question: ChatQuestion | None, text: str) -> None:
         """Keep what stands in the box, because something else is to be shown there.
 
         Args:
@@ -68,7 +68,7 @@ class WrittenTexts:
         else:
             self.forget(question)
 
-    def text_of(self, question: Question | None) -> str:
+    def text_of(self, question: ChatQuestion | None) -> str:
         """Return what the box shall show.
 
         Args:
@@ -76,7 +76,7 @@ class WrittenTexts:
         """
         return self._texts.get(question, "" if question is None else question.text)
 
-    def forget(self, question: Question | None) -> None:
+    def forget(self, question: ChatQuestion | None) -> None:
         """Forget what was written, because it was sent or saved."""
         self._texts.pop(question, None)
 

@@ -130,6 +130,8 @@ RUN_ACTION_BUTTONS: dict[RunAction, tuple[str, str, str]] = {
     "stop_now": (tr("End the process"), "close", tr("End without saving. What was saved before stays.")),
 }
 """Text, icon and hint of each action's button."""
+ACTIVE = ("running", "paused", "queued")
+"""Statuses of runs that continue, or will start, without any action of the person."""
 LEAVE_QUEUE = tr("Leave the queue")
 """Text of the button that stops a run which waits for its turn: it has nothing to save."""
 RUN_ACTIONS: dict[ObservedStatus, tuple[RunAction, ...]] = {

@@ -1,13 +1,11 @@
 """Scenes of Data."""
 
 from app.facts import data_facts as facts
-from app.page_scenes.answers import failure, result
 from app.page_scenes.screenshots import scene, settle
 from PySide6.QtCore import QPointF
 from PySide6.QtWidgets import QScrollArea
 
 from burnish_engine.contract.facts.data_report import ColumnReading, FileStatus
-from burnish_engine.contract.serve.messages import Progress
 
 
 @scene("data-empty")
@@ -18,17 +16,14 @@ def data_empty(window):
 @scene("data-busy")
 def data_busy(window):
     window.bench.set_data_files(["/home/ada/data/support.jsonl"])
-    page = window.page("data")
-    page._inspection._on_progress(
-        page._inspection._request, Progress(id="x", what="Reading rows", done=41_200, total=0)
-    )
+    window.client.advance("inspect", "Reading rows", 41_200)
 
 
 def _inspected(window, dataset, *files, row=0):
     """Show data with its rows, one of them rendered."""
     bench, page = window.bench, window.page("data")
     bench.set_data_files(list(files) or [facts.DATA_FILE])
-    page._inspection._on_result(page._inspection._request, bench.dataset_inputs(), result(dataset=dataset))
+    window.client.answer("inspect", dataset=dataset)
     _table(page, facts.chat_columns())
     page.rows.table.setCurrentIndex(page.rows.rows.index(row, 0))
     _rendered(page)
@@ -36,8 +31,8 @@ def _inspected(window, dataset, *files, row=0):
 
 
 def _table(page, columns, **rows):
-    page.rows.pages._columns_here(page.rows.pages._asked, result(columns=columns))
-    page.rows.pages._page_here(page.rows.pages._reading, 0, result(rows=facts.row_page(**rows)))
+    page.client.answer("columns", columns=columns)
+    page.client.answer("rows", rows=facts.row_page(**rows))
 
 
 def _rendered(page):
@@ -77,7 +72,7 @@ def data_finding(window):
     finding = facts.dataset_report().findings[0]
     page._open_rows(finding.first, finding.rows, finding.says)
     rows = facts.row_page(43, 9).model_copy(update={"total": 9})
-    page.rows.pages._places_here(page.rows.pages._reading, result(rows=rows))
+    window.client.answer("rows", rows=rows)
     _rendered(page)
 
 
@@ -101,7 +96,7 @@ def data_preferences(window):
     bench, page = window.bench, window.page("data")
     bench.set_data_files(["/home/ada/data/preferred.jsonl"])
     for _inspection in range(2):  # the first one recognizes pairs, and the page chooses their usual objective
-        page._inspection._on_result(page._inspection._request, bench.dataset_inputs(), result(dataset=facts.pairs()))
+        window.client.answer("inspect", dataset=facts.pairs())
         settle()
     cells = {
         "prompt": "My parcel has not moved for six days. What can I do?", "rejected": "No idea, sorry.",
@@ -119,9 +114,7 @@ def data_mixed(window):
     bench, page = window.bench, window.page("data")
     bench.set_data_files([facts.DATA_FILE, "/home/ada/data/faq.jsonl"])
     bench.change_data(weights=[1.0, 0.5], duplicates="drop", overlong="split")
-    page._inspection._on_result(
-        page._inspection._request, window.bench.dataset_inputs(), result(dataset=facts.dataset())
-    )
+    window.client.answer("inspect", dataset=facts.dataset())
     _table(page, facts.chat_columns())
     page.rows.preview.tokens.setChecked(True)
     _rendered(page)
@@ -134,7 +127,7 @@ def data_mixed(window):
 def data_question(window):
     window.bench.set_data_files(["/home/ada/data/faq.csv"])
     page = window.page("data")
-    page._inspection._failed(page._inspection._request, failure("It can be read in 2 ways.", "", 11))
+    window.client.fail("inspect", "It can be read in 2 ways.", "", 11)
     columns = facts.file_columns()
     _table(page, columns, total=310, cells=columns.columns)
 
@@ -150,6 +143,5 @@ def data_drop(window):
 @scene("data-failed")
 def data_failed(window):
     window.bench.set_data_files(["/home/ada/data/notes.csv"])
-    page = window.page("data")
     what = "The data file notes.csv is empty (0 bytes)."
-    page._inspection._failed(page._inspection._request, failure(what, "Check that it was saved or copied completely."))
+    window.client.fail("inspect", what, "Check that it was saved or copied completely.")

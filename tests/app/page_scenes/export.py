@@ -3,7 +3,7 @@
 from app.facts import export_facts
 from app.facts import page_facts as facts
 from app.facts.run_summaries import summary
-from app.page_scenes.answers import result, run_folder
+from app.page_scenes.answers import run_folder
 from app.page_scenes.screenshots import scene, settle
 from PySide6.QtWidgets import QScrollArea
 
@@ -24,6 +24,12 @@ def _export(window, job, exported=()):
     return page
 
 
+def _forecast(window, **known):
+    """Let the forecast come that the page asks for once the choices rest."""
+    window.page("export")._forecast_timer.timeout.emit()
+    window.client.answer("forecast", forecast=export_facts.forecast(**known))
+
+
 @scene("export-empty")
 def export_empty(window):
     window.page("export").shown()
@@ -33,7 +39,7 @@ def export_empty(window):
 def export_ready(window):
     page = _export(window, None)
     page.choices.show_run(ExportSection(quants=["Q8_0", "Q4_K_M"], merge_onto="dequantized"), quantized=True)
-    page._forecast_found(page._forecast_request, result(forecast=export_facts.forecast()))
+    _forecast(window)
 
 
 @scene("export-limit")
@@ -42,7 +48,7 @@ def export_limit(window):
     page = _export(window, None)
     page.choices.types.choose(["Q4_K_M"])
     known = {"types": export_facts.type_forecasts(gain=0.0), "target_bytes": 600_000_000}
-    page._forecast_found(page._forecast_request, result(forecast=export_facts.forecast(**known)))
+    _forecast(window, **known)
     page.sizes.chart._go_to(4)
 
 
@@ -55,10 +61,8 @@ def export_busy(window):
 def export_done(window):
     names = ("support-desk-Q8_0.gguf", "support-desk-Q4_K_M.gguf")
     why = "Best for a laptop with 16 GiB: support-desk-Q8_0.gguf. Q8_0 keeps 100% of the gain at 0.64 GB."
-    page = _export(
-        window, export_facts.job("finished", report=export_facts.report(), suggested=names[0], why=why), names
-    )
-    page._forecast_found(page._forecast_request, result(forecast=export_facts.forecast()))
+    _export(window, export_facts.job("finished", report=export_facts.report(), suggested=names[0], why=why), names)
+    _forecast(window)
 
 
 @scene("export-programs")

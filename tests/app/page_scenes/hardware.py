@@ -17,7 +17,7 @@ def hardware_busy(window):
 def _hardware(window, checkup, what_fits=None):
     page = window.page("hardware")
     page._fits_found(result(what_fits=what_fits or machines.what_fits()))
-    page.client.cancel(page._doctor_request)  # never sent, so that it is over at once
+    window.client.give_up("doctor")
     page._checked(result(checkup=checkup))
     page.checkup_file.unlink()
 

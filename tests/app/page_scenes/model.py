@@ -2,7 +2,6 @@
 
 from app.facts import data_facts, model_facts
 from app.facts import page_facts as facts
-from app.page_scenes.answers import failure, result
 from app.page_scenes.screenshots import scene
 
 
@@ -16,16 +15,16 @@ def _models(page, local=(), hub=()):
 def _choose(window):
     page = window.page("model")
     window.bench.set_model_path("Qwen/Qwen3-0.6B")
-    window.bench.set_model(facts.model_facts())
-    page._check = "check"
-    page._checked("check", "Qwen/Qwen3-0.6B", model_facts.integrity())
+    window.client.answer("model", model=facts.model_facts())
+    window.client.answer("check_files", integrity=model_facts.integrity())
     return page
 
 
 @scene("model-busy")
 def model_busy(window):
     page = window.page("model")
-    page.downloads._answered(result(downloads=model_facts.downloads()))
+    page.downloads.ask()
+    window.client.answer("downloads", downloads=model_facts.downloads())
     _models(page)
 
 
@@ -51,8 +50,7 @@ def model_hub(window):
 def model_adapter(window):
     page = _choose(window)
     window.bench.set_start(model_facts.adapter().path)
-    page.start._request = "adapter"
-    page.start._found("adapter", result(adapter=model_facts.adapter()))
+    window.client.answer("adapter", adapter=model_facts.adapter())
     _models(page, model_facts.local_models())
 
 
@@ -61,6 +59,5 @@ def model_failed(window):
     page = window.page("model")
     window.bench.set_model_path("D:\\models\\mine")
     _models(page)
-    page._inspect_failed(
-        page._request, failure("There is no config.json in D:\\models\\mine.", "Choose the folder that holds it.")
-    )
+    what = "There is no config.json in D:\\models\\mine."
+    window.client.fail("model", what, "Choose the folder that holds it.")

@@ -5,7 +5,6 @@ from dataclasses import replace
 from app.facts import data_facts, model_facts
 from app.facts import page_facts as facts
 from app.facts.run_summaries import RUNS, summary
-from app.page_scenes.answers import result
 from app.page_scenes.screenshots import scene, settle
 
 from burnish_app.wording.activity import activities_of
@@ -46,9 +45,8 @@ def model_names(window):
     page = window.page("model")
     path = f"/home/ada/模型/{LONG}/{CHINESE}"
     window.bench.set_model_path(path)
-    window.bench.set_model(facts.model_facts(name=LONG, folder=path))
-    page._check = "check"
-    page._checked("check", path, model_facts.integrity(checked=0))
+    window.client.answer("model", model=facts.model_facts(name=LONG, folder=path))
+    window.client.answer("check_files", integrity=model_facts.integrity(checked=0))
     local = [
         one.model_copy(update={"name": name})
         for one, name in zip(model_facts.local_models(), (LONG, CHINESE, ARABIC), strict=True)
@@ -80,14 +78,13 @@ def data_names(window):
     bench.set_data_files(files)
     status = [FileStatus(file=file, entry=at, rows=10**at) for at, file in enumerate(files)]
     dataset = data_facts.dataset(report=data_facts.dataset_report(files=status))
-    page._inspection._on_result(page._inspection._request, bench.dataset_inputs(), result(dataset=dataset))
+    window.client.answer("inspect", dataset=dataset)
     cells = {
         "messages": "user: 我的包裹六天没有动静了，怎么办？  |  assistant: 原因：包裹在仓库等待海关文件。",
         "system_prompt": "أنت تجيب عن أسئلة خدمة الطرود.", "ticket": "4711",
     }  # fmt: skip
-    pages = page.rows.pages
-    pages._columns_here(pages._asked, result(columns=data_facts.chat_columns(columns=cells)))
-    pages._page_here(pages._reading, 0, result(rows=data_facts.row_page(cells=cells)))
+    window.client.answer("columns", columns=data_facts.chat_columns(columns=cells))
+    window.client.answer("rows", rows=data_facts.row_page(cells=cells))
     page.rows.preview._soon.stop()
     page.rows.preview._show(data_facts.preview())
 

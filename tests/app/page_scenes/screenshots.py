@@ -53,13 +53,14 @@ def load_scenes():
 
 def draw(scene_name, size, theme, file):
     """Bring a window into a scene and save what it shows; return by how much the page is too wide, pixels."""
-    from burnish_app.engine.engine_client import EngineClient
     from burnish_app.state.preferences import Preferences
     from burnish_app.state.workbench import Workbench
     from burnish_app.window import Window
 
+    from support.app.held_client import HeldClient
+
     os.environ["BURNISH_HOME"] = tempfile.mkdtemp()
-    window = Window(EngineClient(("nothing",)), Workbench(), Preferences(), theme)
+    window = Window(HeldClient(), Workbench(), Preferences(), theme)
     window.resize(*size)
     key, _, state = scene_name.partition("-")
     window.go_to(key)

@@ -13,7 +13,6 @@ from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.recipe.sweep import SweepSetting
 from burnish_engine.contract.run.duels import DuelCheck, DuelDifferenceFacts, DuelFacts, DuelRun, DuelSideFacts
 from burnish_engine.contract.run.events import EvaluationDone, StepDone
-from burnish_engine.contract.serve.messages import Result
 
 SETTINGS = [
     SweepSetting(key="train.learning_rate", values=[1e-4, 2e-4, 4e-4]),
@@ -65,8 +64,7 @@ def _sweep(window, plan=None):
     page.settings._add()
     if plan is not None:
         page._ask_plan()
-        now = (window.bench.recipe_toml, page.settings.settings())
-        page._planned(page._plan_request, now, Result(id="x", sweep_plan=plan))
+        window.client.answer("plan_sweep", sweep_plan=plan)
         page._timer.stop()
     return page
 
@@ -214,7 +212,7 @@ def duel_planned(window):
     row.name.setCurrentIndex(row.name.findData("adapter.rank"))
     row.values.setText("32")
     page.planning.ask()
-    page.planning._planned(page.planning._plan_request, Result(id="x", duels=[a_duel("planned")]))
+    window.client.answer("plan_duel", duels=[a_duel("planned")])
     page.planning._timer.stop()
 
 

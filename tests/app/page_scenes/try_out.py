@@ -7,7 +7,7 @@ from app.page_scenes.answers import failure, result, run_folder
 from app.page_scenes.screenshots import scene
 
 from burnish_app.engine.client_there import ClientThere
-from burnish_app.state.questions import Question
+from burnish_app.state.questions import ChatQuestion
 from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.facts.votes import VoteCount
 from burnish_engine.contract.run.state import RunStateFile
@@ -79,7 +79,8 @@ def try_out_three(window):
     page = window.page("try_out")
     page.shown()
     rows = [
-        Question((ChatMessage(role="user", content=text),), TUNED) for text in (QUESTION, "It broke.", "Where is it?")
+        ChatQuestion((ChatMessage(role="user", content=text),), TUNED)
+        for text in (QUESTION, "It broke.", "Where is it?")
     ]
     page.questions.show_rows(window.bench.run, rows)
     page.questions.source.button("rows").click()

@@ -6,7 +6,6 @@ from app.pages.test_hardware import words
 from PySide6.QtGui import QGuiApplication
 
 from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportChoice
-from burnish_engine.contract.serve.messages import Result
 
 from support.runs.cards import make_card
 
@@ -29,14 +28,6 @@ def show(answers, window, run):
         return page
 
     return report
-
-
-@pytest.mark.full
-def test_without_a_run_it_leads_to_training(window):
-    window.go_to("export")
-    page = window.page("export")
-    assert "nothing trained to export yet" in words(page)
-    assert not page.primary.isEnabled()
 
 
 @pytest.mark.full
@@ -259,25 +250,25 @@ def test_a_point_of_the_chart_chooses_a_type_and_the_list_follows(qtbot, answers
     assert not page.sizes.isVisible(), "an adapter has no types"
 
 
-@pytest.mark.full
-def test_a_choice_that_changes_no_file_does_not_take_the_question_back(qtbot, answers, show, run, monkeypatch):
-    answers.set("forecast", {"hold": True})
-    page, taken_back = show(None), []
-    qtbot.waitUntil(lambda: len(answers.asked("forecast")) == 1)
-    monkeypatch.setattr(page.client, "cancel", taken_back.append)
-    page._ask_forecast()
-    assert page._forecast_request not in taken_back
+def test_a_choice_that_changes_no_file_does_not_take_the_question_back(held_window, held, run):
+    held_window.go_to("export")
+    page = held_window.page("export")
+    for _time in range(2):
+        page._forecast_timer.timeout.emit()
+    assert len(held.open("forecast")) == len(held.requests("forecast")) == 1
+    assert not held.requests("cancel")
 
 
 @pytest.mark.full
-def test_until_types_are_predicted_the_chart_keeps_its_place(qtbot, answers, show, run):
-    answers.set("forecast", {"hold": True})
-    page = show(None)
-    qtbot.waitUntil(lambda: len(answers.asked("forecast")) == 1)
+def test_until_types_are_predicted_the_chart_keeps_its_place(qtbot, held_window, held, run):
+    held_window.go_to("export")
+    page = held_window.page("export")
+    page._forecast_timer.timeout.emit()
+    qtbot.wait(50)
     place = page.choices.y()
     assert page.sizes.isVisible()
     assert page.sizes.chart.accessibleDescription()
-    page._forecast_found(page._forecast_request, Result(id="x", forecast=export_facts.forecast()))
+    held.answer("forecast", forecast=export_facts.forecast())
     qtbot.wait(50)
     assert abs(page.choices.y() - place) < 60, "what is below does not jump away"
 

@@ -8,7 +8,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
 
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.contract.serve.messages import Result
 
 pytestmark = pytest.mark.gui
 
@@ -39,13 +38,6 @@ def enter(qtbot, field, text):
     field.setFocus()
     field.setText(text)
     qtbot.keyClick(field, Qt.Key.Key_Return)
-
-
-@pytest.mark.full
-def test_the_embedded_model_is_chosen_at_first(page, bench):
-    assert bench.model.name == "SmolLM2 135M"
-    assert page._chosen.accessibleName() == "SmolLM2 135M"
-    assert page.primary.isEnabled()
 
 
 @pytest.mark.full
@@ -314,12 +306,12 @@ def trained(tmp_path):
     return folders
 
 
-def test_an_adapter_that_is_still_being_read_is_not_chosen_after_a_new_one_was(answers, page, bench, trained):
-    answers.set("adapter", {"hold": True})
+def test_an_adapter_that_is_still_being_read_is_not_chosen_after_a_new_one_was(held_window, held, bench, trained):
     bench.set_start(trained[0])
-    read = page.start._request
+    page = held_window.page("model")
+    (read,) = held.open("adapter")
     page.start.reset.click()
-    page.start._found(read, Result(id="x", adapter=model_facts.adapter(path=trained[0])))
+    held.answer("adapter", to=read, adapter=model_facts.adapter(path=trained[0]))
     assert bench.recipe.adapter.start == ""
 
 

@@ -9,7 +9,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 
 from burnish_app.item_models.runs import COLUMNS, RunsTableModel, moment_text
-from burnish_app.wording.run_text import LEAVE_QUEUE
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.notes import RunNotes
 from burnish_engine.runs.store import create_run
@@ -55,22 +54,6 @@ def test_the_list_shows_how_each_run_stands(page):
     assert page.model.index(2, column("Held out")).data() == "1.022"
     assert page.model.index(2, column("Took")).data() == "2 h 47 min"
     assert page.model.index(1, column("Took")).data() == "", "it waits, and has taken nothing yet"
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("row", "actions"),
-    [
-        (0, {"open", "reveal", "duplicate", "stop"}),
-        (1, {"open", "reveal", "duplicate", "stop", "delete"}),
-        (2, {"open", "reveal", "duplicate", "delete"}),
-        (3, {"open", "reveal", "duplicate", "delete", "resume"}),
-        (4, {"open", "reveal", "duplicate", "delete", "resume"}),
-    ],
-)
-def test_what_is_offered_fits_the_standing(page, row, actions):
-    page.table.selectRow(row)
-    assert visible(page) == actions
 
 
 def test_open_shows_the_run_in_train(qtbot, window, page):
@@ -204,14 +187,6 @@ def test_what_the_filter_leaves_out_is_said(page):
     assert f"all {len(RUNS)}" in page._count.text()
 
 
-@pytest.mark.full
-def test_a_run_that_waits_leaves_the_queue(page):
-    select(page, 1)
-    assert page.stop.text() == LEAVE_QUEUE
-    select(page, 0)
-    assert "save" in page.stop.text()
-
-
 def test_ctrl_f_goes_to_the_filter(qtbot, page):
     page.table.setFocus()
     qtbot.keyClick(page.table, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
@@ -295,13 +270,6 @@ def test_the_selection_stays_with_its_run_when_the_list_changes(page):
     page.runs_changed([summary("running", folder="/runs/new"), *changed])
     assert page.selected.folder == RUNS[2].folder
     assert page.model.index(1, column("Status")).data() == "Stopped"
-
-
-@pytest.mark.full
-def test_no_runs(page):
-    page.runs_changed([])
-    assert page.nothing.isVisible()
-    assert visible(page) == set()
 
 
 def test_a_value_that_changes_does_not_reset_the_table(qtbot, qapp):

@@ -12,57 +12,19 @@ from burnish_app.pages.export import ExportPage
 from burnish_app.pages.recipe import RecipePage
 from burnish_app.pages.sweep import SweepPage
 from burnish_engine.contract.recipe.recipe_export import TargetSection
-from burnish_engine.contract.serve.duel_requests import PlanDuelRequest
-from burnish_engine.contract.serve.messages import Failure, Result
-from burnish_engine.contract.serve.run_requests import PlanSweepRequest, StartRequest, StartSweepRequest
 
 pytestmark = pytest.mark.gui
 
-UNFIT = Failure(id="", what="It does not fit.", exit_code=10)
-
-
-class Asked:
-    """Answers what the pages ask a client that is not started.
-
-    Args:
-        client: the client.
-        monkeypatch: lets it take note of requests.
-    """
-
-    def __init__(self, client, monkeypatch):
-        self._client, self._send, self._newest = client, client.send, {}
-        monkeypatch.setattr(client, "send", self._note)
-
-    def _note(self, request, /, **fields):
-        name = self._send(request, **fields)
-        self._newest[request] = name, fields
-        return name
-
-    def __contains__(self, request):
-        return request in self._newest
-
-    def answer(self, request, **fields):
-        """Answer the newest request of a class with a result of these fields, or with a failure."""
-        name, asked = self._newest.pop(request)
-        self._client.cancel(name)
-        if "failure" in fields:
-            asked["on_failure"](fields["failure"])
-        else:
-            asked["on_result"](Result(id=name, **fields))
+UNFIT = "It does not fit."
 
 
 @pytest.fixture
-def asked(client, monkeypatch):
-    return Asked(client, monkeypatch)
-
-
-@pytest.fixture
-def shown(qtbot, asked, client, bench):
+def shown(qtbot, held, bench):
     """Makes a page that is shown, with data to learn from."""
     bench.set_data_files(["/data/support.jsonl"])
 
     def show(kind):
-        page = kind(client, bench)
+        page = kind(held, bench)
         qtbot.addWidget(page)
         page.show()
         page.shown()
@@ -71,14 +33,14 @@ def shown(qtbot, asked, client, bench):
     return show
 
 
-def test_no_run_starts_while_its_recipe_is_being_chosen(asked, shown, bench):
+def test_no_run_starts_while_its_recipe_is_being_chosen(held, shown, bench):
     page = shown(RecipePage)
     assert page.settings.busy.isVisible()
     assert bench.is_choosing
     assert not page.primary.isEnabled()
     page.start()
     page.start(anyway=True)
-    assert StartRequest not in asked
+    assert not held.requests("start")
     page.settings.busy.cancel.emit()  # what is shown is wanted
     assert not bench.is_choosing
     assert page.primary.isEnabled()
@@ -94,30 +56,30 @@ def test_a_suggestion_is_seen_before_it_can_be_started(qtbot, shown, bench):
     assert page.form.recipe() == bench.recipe
 
 
-def test_an_offer_to_start_anyway_goes_with_the_recipe_that_it_is_about(asked, shown, bench):
+def test_an_offer_to_start_anyway_goes_with_the_recipe_that_it_is_about(held, shown, bench):
     page = shown(RecipePage)
     page.suggestions.cancel()
     page.start()
-    asked.answer(StartRequest, failure=UNFIT)
-    assert page.shown_banner.what == UNFIT.what
+    held.fail("start", UNFIT, exit_code=10)
+    assert page.shown_banner.what == UNFIT
     bench.set_target(TargetSection(kind="phone"))
     assert page.shown_banner is None
 
 
-def test_no_sweep_starts_whose_draft_is_being_chosen_and_its_offer_goes_with_its_values(qtbot, asked, shown, bench):
+def test_no_sweep_starts_whose_draft_is_being_chosen_and_its_offer_goes_with_its_values(qtbot, held, shown, bench):
     page = shown(SweepPage)
-    qtbot.waitUntil(lambda: PlanSweepRequest in asked)
-    asked.answer(PlanSweepRequest, sweep_plan=sweep_plan())
+    qtbot.waitUntil(lambda: bool(held.open("plan_sweep")))
+    held.answer("plan_sweep", sweep_plan=sweep_plan())
     assert page.primary.isEnabled()
     page.start()
-    asked.answer(StartSweepRequest, failure=UNFIT)
+    held.fail("start_sweep", UNFIT, exit_code=10)
     bench.set_choosing(is_choosing=True)
     assert not page.primary.isEnabled()
     bench.set_choosing(is_choosing=False)
     page.settings.rows[0].values.setText("1e-5")
     assert page.shown_banner is None
     page.start(anyway=True)
-    assert StartSweepRequest not in asked
+    assert len(held.requests("start_sweep")) == 1
 
 
 def test_values_are_proposed_around_those_of_the_draft_unless_some_were_typed(shown, bench):
@@ -132,10 +94,10 @@ def test_values_are_proposed_around_those_of_the_draft_unless_some_were_typed(sh
     assert row.values.text() == "0.3"
 
 
-def test_no_duel_of_a_draft_starts_while_that_is_being_chosen(asked, shown, bench):
+def test_no_duel_of_a_draft_starts_while_that_is_being_chosen(held, shown, bench):
     page = shown(DuelPage)
     page.planning.ask()
-    asked.answer(PlanDuelRequest, duels=[a_duel("planned")])
+    held.answer("plan_duel", duels=[a_duel("planned")])
     assert page.primary.isEnabled()
     bench.set_choosing(is_choosing=True)
     assert not page.primary.isEnabled()

@@ -11,7 +11,6 @@ from PySide6.QtWidgets import QPushButton
 from burnish_engine.contract.paths import RunPaths, user_data_dir
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
-from burnish_engine.contract.serve.messages import Result
 
 
 @pytest.fixture
@@ -115,13 +114,14 @@ def test_what_does_not_fit_can_be_queued_anyway(qtbot, page, answers):
     assert [request["anyway"] for request in answers.asked("start_sweep")] == [False, True]
 
 
-@pytest.mark.full
-def test_a_plan_for_other_values_comes_too_late(qtbot, page, answers):
-    qtbot.waitUntil(page.primary.isEnabled)
+def test_a_plan_for_other_values_comes_too_late(held_window, held, bench):
+    bench.set_data_files(["/data/a.jsonl"])
+    held_window.go_to("sweep")
+    page = held_window.page("sweep")
     page._ask_plan()
-    late = page._plan_request
+    (late,) = held.open("plan_sweep")
     page.settings.rows[0].values.setText("1e-4")
-    page._planned(late, None, Result(id=late, sweep_plan=sweep_plan()))
+    held.answer("plan_sweep", to=late, sweep_plan=sweep_plan())
     assert not page.primary.isEnabled()
 
 

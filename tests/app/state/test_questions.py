@@ -1,6 +1,6 @@
 """Saved prompts and held-out rows as questions."""
 
-from burnish_app.state.questions import Question, SavedPrompts, WrittenTexts, held_out_questions
+from burnish_app.state.questions import ChatQuestion, SavedPrompts, WrittenTexts, held_out_questions
 from burnish_engine.contract.serve.model_requests import ChatMessage
 
 
@@ -38,7 +38,7 @@ def test_a_damaged_file_holds_no_prompts(tmp_path):
 
 
 def test_what_was_written_comes_back_with_its_place():
-    row, other = (Question((ChatMessage(role="user", content=text),), "wanted") for text in ("Row 0?", "Row 1?"))
+    row, other = (ChatQuestion((ChatMessage(role="user", content=text),), "wanted") for text in ("Row 0?", "Row 1?"))
     written = WrittenTexts()
     assert (written.text_of(None), written.text_of(row)) == ("", "Row 0?")
     written.leave(None, "My own words")

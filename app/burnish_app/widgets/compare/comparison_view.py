@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from burnish_app.comparison.replies import replies_side_by_side
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.question import Question
 from burnish_app.look.tokens import GAP_PX
 from burnish_app.widgets.compare.differences_card import DifferencesCard
 from burnish_app.widgets.compare.followed_charts import FollowedCharts
@@ -16,7 +17,7 @@ from burnish_app.widgets.compare.overlay_charts import OverlaidRun
 from burnish_app.widgets.compare.replies_card import RepliesCard
 from burnish_engine.contract.run.comparison import RunsComparison
 from burnish_engine.contract.run.fold import RunState
-from burnish_engine.contract.serve.messages import Failure, Result
+from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.serve.run_requests import CompareRequest
 
@@ -41,9 +42,8 @@ class ComparisonView(QWidget):
 
     def __init__(self, client: EngineClient) -> None:
         super().__init__()
-        self._client = client
         self._titles: tuple[str, ...] = ()
-        self._request = ""
+        self._question = Question(client, self, self._found, self.failed.emit)
         self._again = QTimer(self, singleShot=True, interval=_AGAIN_MS)
         self._again.timeout.connect(self._compare)
         self.curves = FollowedCharts()
@@ -94,19 +94,12 @@ class ComparisonView(QWidget):
             self._again.start()
 
     def _compare(self) -> None:
-        if not self.folders or self._client.is_open(self._request):
+        if not self.folders or self._question.is_waiting:
             return
-        folders = self.folders
-        self._request = self._client.send(
-            CompareRequest,
-            runs=list(folders),
-            on_result=lambda result: self._found(folders, result),
-            on_failure=self._not_found,
-            owner=self,
-        )
+        self._question.ask(CompareRequest, about=self.folders, runs=list(self.folders))
 
-    def _found(self, folders: tuple[str, ...], result: Result) -> None:
-        if folders != self.folders:
+    def _found(self, result: Result) -> None:
+        if self._question.about != self.folders:
             self._compare()
         elif result.comparison is not None:
             self._show(result.comparison)
@@ -115,6 +108,3 @@ class ComparisonView(QWidget):
         self.differences.show()
         self.differences.show_comparison(self._titles, found)
         self.compared.emit(found)
-
-    def _not_found(self, failure: Failure) -> None:
-        self.failed.emit(failure)

@@ -6,6 +6,7 @@ from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QCheckBox, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.question import Question
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.state.workbench import Workbench
@@ -27,9 +28,9 @@ class RowPreview(QWidget):
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__()
-        self._client, self._bench = client, bench
+        self._bench = bench
         self._row: RowLine | None = None
-        self._asked = ""
+        self._question = Question(client, self, self._found, self._failed)
         self.view = ExampleView()
         self.view.setPlaceholderText(tr("The chosen row appears here once its columns have their roles."))
         self.figures = caption("")
@@ -71,8 +72,7 @@ class RowPreview(QWidget):
 
     def refresh(self) -> None:
         """Render the row again, because the recipe changed."""
-        self._client.cancel(self._asked)
-        self._asked = ""
+        self._question.drop()
         if self._row is None:
             self._soon.stop()
             self.view.show_pieces(())
@@ -85,26 +85,17 @@ class RowPreview(QWidget):
             self._soon.start()
 
     def _ask(self) -> None:
-        if self._row is None:
-            return
-        self._asked = name = self._client.send(
-            PreviewRequest,
-            recipe=self._bench.recipe_toml,
-            file=self._row.file,
-            index=self._row.index,
-            owner=self,
-            on_result=lambda result: self._found(name, result),
-            on_failure=lambda failure: self._failed(name, failure),
-        )
+        if self._row is not None:
+            file, index = self._row.file, self._row.index
+            self._question.ask(PreviewRequest, recipe=self._bench.recipe_toml, file=file, index=index)
 
-    def _found(self, name: str, result: Result) -> None:
-        if name == self._asked and result.preview is not None:
+    def _found(self, result: Result) -> None:
+        if result.preview is not None:
             self._show(result.preview)
 
-    def _failed(self, name: str, failure: Failure) -> None:
-        if name == self._asked:
-            self.view.show_pieces(())
-            self._say(failure.what)
+    def _failed(self, failure: Failure) -> None:
+        self.view.show_pieces(())
+        self._say(failure.what)
 
     def _show(self, preview: Preview) -> None:
         self.view.show_pieces(preview.pieces, tokens=self.tokens.isChecked())

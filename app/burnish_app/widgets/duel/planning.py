@@ -8,6 +8,7 @@ from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import QSpinBox, QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.question import Question
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.state.workbench import Workbench
@@ -19,7 +20,7 @@ from burnish_app.widgets.duel.plan_card import DuelPlanCard
 from burnish_app.widgets.duel.side_card import SideCard
 from burnish_engine.contract.run.duels import DuelFacts
 from burnish_engine.contract.serve.duel_requests import DuelSideRequest, PlanDuelRequest, StartDuelRequest
-from burnish_engine.contract.serve.messages import Failure, Result
+from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.replies import RunSummary
 
 _PLAN_AFTER_MS = 600
@@ -48,16 +49,24 @@ class DuelPlanning(QWidget):
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__()
-        self._client, self._bench = client, bench
+        self._bench = bench
         self._plan: DuelFacts | None = None
         self._anyway = False
         self._duelists: tuple[str, ...] = ()
-        self._plan_request = self._start_request = ""
         self._timer = QTimer(self, singleShot=True, interval=_PLAN_AFTER_MS)
         self._timer.timeout.connect(self.ask)
         self.first = SideCard("A", bench.recipe, "draft")
         self.second = SideCard("B", bench.recipe, "changed")
         self.card = DuelPlanCard()
+        self._planning = Question(
+            client,
+            self,
+            self._planned,
+            lambda failure: self.card.show_failure(failure.what, failure.remedy),
+            progressed=self.card.busy.set_progress,
+            changed=self.changed.emit,
+        )
+        self._starting = Question(client, self, self._started, self.failed.emit, changed=self.changed.emit)
         self.card.anyway.connect(self._plan_anyway)
         for side in (self.first, self.second):
             side.setMinimumWidth(_SIDE_PX)
@@ -77,7 +86,7 @@ class DuelPlanning(QWidget):
     @property
     def is_starting(self) -> bool:
         """Whether a duel is being started."""
-        return self._client.is_open(self._start_request)
+        return self._starting.is_waiting
 
     def show_runs(self, runs: list[RunSummary]) -> None:
         """Offer runs as sides."""
@@ -111,8 +120,7 @@ class DuelPlanning(QWidget):
         """Drop the plan, because something else is chosen, and make another one soon."""
         self._anyway = False
         self._plan = None
-        self._client.cancel(self._plan_request)
-        self._plan_request = ""
+        self._planning.drop()
         self.plan_soon()
 
     def plan_soon(self) -> None:
@@ -125,7 +133,7 @@ class DuelPlanning(QWidget):
         elif None in (self.first.side(), self.second.side()):
             self._timer.stop()
             self.card.show_wanting(tr("Mend the value in red."))
-        elif not self._client.is_open(self._plan_request):
+        elif not self._planning.is_waiting:
             self.card.show_wanting("")
             self._timer.start()
         self.changed.emit()
@@ -136,25 +144,14 @@ class DuelPlanning(QWidget):
         if fields is None or self.isHidden():
             return
         self.card.show_wanting("")
-        self._plan_request = name = self._client.send(
-            PlanDuelRequest,
-            on_result=lambda result: self._planned(name, result),
-            on_failure=lambda failure: self._plan_failed(name, failure),
-            on_progress=lambda progress: self.card.busy.set_progress(progress.what, progress.done, progress.total),
-            owner=self,
-            **fields,
-        )
-        self.changed.emit()
+        self._planning.ask(PlanDuelRequest, **fields)
 
     def start(self) -> None:
         """Start the duel that was planned."""
         fields = self._fields()
         if fields is None or self._plan is None or self.is_starting:
             return
-        self._start_request = self._client.send(
-            StartDuelRequest, on_result=self._started, on_failure=self._start_failed, owner=self, **fields
-        )
-        self.changed.emit()
+        self._starting.ask(StartDuelRequest, **fields)
 
     def _make_options(self) -> Card:
         self.rates = Segmented(
@@ -190,22 +187,11 @@ class DuelPlanning(QWidget):
         self._anyway = True
         self.ask()
 
-    def _planned(self, name: str, result: Result) -> None:
-        if name == self._plan_request and result.duels:
+    def _planned(self, result: Result) -> None:
+        if result.duels:
             self._plan = result.duels[0]
             self.card.show_plan(self._plan)
-            self.changed.emit()
-
-    def _plan_failed(self, name: str, failure: Failure) -> None:
-        if name == self._plan_request:
-            self._plan_request = ""
-            self.card.show_failure(failure.what, failure.remedy)
-            self.changed.emit()
 
     def _started(self, result: Result) -> None:
         self._plan = None
         self.started.emit(result.run or "")
-
-    def _start_failed(self, failure: Failure) -> None:
-        self.failed.emit(failure)
-        self.changed.emit()

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QBoxLayout, QCheckBox, QLineEdit, QSizePolicy, QVB
 
 from burnish_app.engine.downloads_follower import DownloadsFollower
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.question import Question
 from burnish_app.item_models.listed_models import (
     ListedModel,
     ListedModelsTableModel,
@@ -75,7 +76,8 @@ class ModelList(QWidget):
         self._hub: list[FoundOnHub] = []
         self._rows: list[ListedModel] = []
         self._asked: object = None
-        self._requests: dict[str, str] = {}
+        self._catalog = Question(client, self, self._ranked_here, self._not_listed, changed=self._merge)
+        self._here = Question(client, self, self._local_here, self._not_listed, changed=self._merge)
         self._selected = ""
         self._searched = ""
         self.search = QLineEdit()
@@ -113,7 +115,10 @@ class ModelList(QWidget):
         downloads.changed.connect(lambda _all: self._show_details())
         downloads.arrived.connect(self._arrived)
         self._busy = BusyLine(tr("Searching the hub ..."), can_cancel=True)
-        self._busy.cancel.connect(lambda: self._client.cancel(self._requests.get("hub", "")))
+        self._on_hub = Question(
+            client, self, self._hub_here, self._not_searched, progressed=self._busy.set_progress, changed=self._merge
+        )
+        self._busy.cancel.connect(self._stop_searching)
         self._busy.hide()
         self._empty = body("", "muted")
         self.ask_hub = secondary(tr("Search the hub"), self.search_hub)
@@ -174,8 +179,8 @@ class ModelList(QWidget):
         if now == self._asked and not anew:
             return
         self._asked = now
-        self._ask("catalog", ModelsRequest)
-        self._ask("here", LocalModelsRequest, folders=list(self.folders))
+        self._ask(self._catalog, ModelsRequest)
+        self._ask(self._here, LocalModelsRequest, folders=list(self.folders))
 
     def search_hub(self) -> None:
         """Search the hub for the words in the field. The network is used for nothing else."""
@@ -184,9 +189,8 @@ class ModelList(QWidget):
             return
         self.scope.choose("hub")
         self._busy.set_progress(tr("Searching the hub ..."))
-        self._busy.show()
         self._hub, self._searched = [], words
-        self._ask("hub", SearchHubRequest, query=words[:200])
+        self._ask(self._on_hub, SearchHubRequest, query=words[:200])
         self._merge()
 
     def select(self, name: str) -> None:
@@ -200,52 +204,30 @@ class ModelList(QWidget):
         """Return the model whose details are shown; None if there is none."""
         return self.models.at(self.table.currentIndex().row())
 
-    def _ask(self, part: str, request: type[Any], **fields: Any) -> None:
-        self._client.cancel(self._requests.get(part, ""))
-        self._requests[part] = name = self._client.send(
-            request,
-            target=self._bench.target,
-            recipe=self._bench.recipe_toml if self._bench.data_files else "",
-            dataset=self.rows,
-            owner=self,
-            on_result=lambda result: self._found(part, name, result),
-            on_failure=lambda failure: self._not_found(part, name, failure),
-            on_progress=lambda progress: self._progressed(part, progress.what, progress.done, progress.total),
-            on_canceled=lambda: self._not_found(part, name),
-            **fields,
-        )
+    def _ask(self, question: Question, request: type[Any], **fields: Any) -> None:
+        recipe = self._bench.recipe_toml if self._bench.data_files else ""
+        question.ask(request, target=self._bench.target, recipe=recipe, dataset=self.rows, **fields)
 
-    def _progressed(self, part: str, what: str, done: int, total: int) -> None:
-        if part == "hub":
-            self._busy.set_progress(what, done, total)
+    def _ranked_here(self, result: Result) -> None:
+        self._ranked = result.models or []
 
-    def _ended(self, part: str, name: str) -> bool:
-        if name != self._requests.get(part):
-            return False
-        self._requests[part] = ""
-        if part == "hub":
-            self._busy.hide()
-        self._show()
-        return True
+    def _local_here(self, result: Result) -> None:
+        self._local = result.local_models or []
 
-    def _found(self, part: str, name: str, result: Result) -> None:
-        if not self._ended(part, name):
-            return
-        if part == "catalog":
-            self._ranked = result.models or []
-        elif part == "here":
-            self._local = result.local_models or []
-        else:
-            self._hub = result.hub_models or []
-        self._merge()
+    def _hub_here(self, result: Result) -> None:
+        self._hub = result.hub_models or []
 
-    def _not_found(self, part: str, name: str, failure: Failure | None = None) -> None:
-        if part == "hub" and name == self._requests.get(part):
-            self._searched = ""
-        if self._ended(part, name):
-            self._asked = None if part != "hub" else self._asked  # asked again when the page is next shown
-            if failure is not None:
-                self.failed.emit(failure)
+    def _not_listed(self, failure: Failure) -> None:
+        self._asked = None  # asked again when the page is next shown
+        self.failed.emit(failure)
+
+    def _not_searched(self, failure: Failure) -> None:
+        self._searched = ""
+        self.failed.emit(failure)
+
+    def _stop_searching(self) -> None:
+        self._searched = ""
+        self._on_hub.drop()
 
     def _merge(self) -> None:
         self._rows = merge(self._ranked, self._local, self._hub)
@@ -267,7 +249,8 @@ class ModelList(QWidget):
 
     def _show_nothing(self, scope: Scope, query: str, *, any_shown: bool) -> None:
         """Say why nothing is shown, and offer to search the hub for words that it was not asked for."""
-        searching = bool(self._requests.get("hub"))
+        searching = self._on_hub.is_waiting
+        self._busy.setVisible(searching)
         offers = bool(query) and query != self._searched and not searching
         if any_shown or searching:
             text = ""

@@ -10,6 +10,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFileDialog, QMenu, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.question import Question
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.state.guide_pages import PLACE_PROPERTY
@@ -47,8 +48,9 @@ class StartLine(QWidget):
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__()
         self.setProperty(PLACE_PROPERTY, "models.md#going-on-from-an-adapter")
-        self._client, self._bench = client, bench
-        self._request = self._tried = ""
+        self._bench = bench
+        self._tried = ""
+        self._question = Question(client, self, self._found, self._not_found)
         self._facts: AdapterFacts | None = None
         self._runs: list[RunSummary] = []
         self._text = body("")
@@ -107,20 +109,12 @@ class StartLine(QWidget):
         Args:
             path: folder of a run that has ended, or of an adapter in PEFT's format.
         """
-        self._client.cancel(self._request)
-        self._request = name = self._client.send(
-            AdapterRequest,
-            path=path,
-            owner=self,
-            on_result=lambda result: self._found(name, result),
-            on_failure=lambda failure: self._not_found(name, failure),
-        )
+        self._question.ask(AdapterRequest, path=path)
 
-    def _found(self, name: str, result: Result) -> None:
+    def _found(self, result: Result) -> None:
         facts = result.adapter
-        if name != self._request or facts is None:
+        if facts is None:
             return
-        self._request = ""
         chosen = self._bench.recipe.adapter.start != facts.path
         if chosen and facts.base_path:
             self._bench.set_model_path(facts.base_path)
@@ -129,10 +123,7 @@ class StartLine(QWidget):
             self._bench.set_start(facts.path)
         self.show_start()
 
-    def _not_found(self, name: str, failure: Failure) -> None:
-        if name != self._request:
-            return
-        self._request = ""
+    def _not_found(self, failure: Failure) -> None:
         if self._bench.recipe.adapter.start:
             self.detail.setText(failure.what)
         self.failed.emit(failure)
@@ -161,8 +152,7 @@ class StartLine(QWidget):
 
     def _begin_anew(self) -> None:
         """Begin with a new adapter; one that is still being read is not chosen any more."""
-        self._client.cancel(self._request)
-        self._request = ""
+        self._question.drop()
         self._bench.set_start("")
 
     def _choose_run(self, folder: str, _checked: bool = False) -> None:

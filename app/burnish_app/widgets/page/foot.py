@@ -6,6 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QWidget
 
 from burnish_app.look.tokens import MARGIN_PX, SCROLL_BAR_PX, UNIT
+from burnish_app.page_states.page_state import ButtonState, PageState
 from burnish_app.widgets.basic.buttons import ActionButton, Slot, primary, secondary
 from burnish_app.widgets.basic.text import caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
@@ -20,6 +21,7 @@ class Foot(QFrame):
     Attributes:
         note: label of the note.
         primary: button of the primary action; None: there is none.
+        secondary: buttons of the other actions by name, of those that come and go.
     """
 
     def __init__(self) -> None:
@@ -29,6 +31,7 @@ class Foot(QFrame):
         self.note.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self.note.hide()
         self.primary: ActionButton | None = None
+        self.secondary: dict[str, ActionButton] = {}
         self._others, self._actions = FlowLayout(to_right=True), QHBoxLayout()
         inner = QWidget()
         line = FlowLayout(2 * UNIT, to_right=True)
@@ -54,9 +57,11 @@ class Foot(QFrame):
         self.show()
         return self.primary
 
-    def add_secondary(self, text: str, slot: Slot, icon_name: str) -> ActionButton:
+    def add_secondary(self, text: str, slot: Slot, icon_name: str, name: str) -> ActionButton:
         """Add a secondary action, left of the primary one."""
         button = secondary(text, slot, icon_name)
+        if name:
+            self.secondary[name] = button
         self._others.addWidget(button)
         self.show()
         return button
@@ -66,7 +71,28 @@ class Foot(QFrame):
         set_line(self.note, text, _NOTE_PX)  # with less room it goes above the buttons
         self.show()
 
+    def apply(self, state: PageState) -> None:
+        """Show the buttons and the note of a state."""
+        if self.primary is not None:
+            _show(self.primary, state.primary)
+        for name, button in self.secondary.items():
+            _show(button, state.buttons.get(name))
+        if state.note is not None:
+            self.set_note(state.note)
+        self.fit()
+
     def fit(self) -> None:
         """Hide the foot if it has neither a note nor a visible button."""
         shown = any(not button.isHidden() for button in self.findChildren(QPushButton))
         self.setVisible(bool(self.note.text()) or shown)
+
+
+def _show(button: ActionButton, state: ButtonState | None) -> None:
+    button.setVisible(state is not None)
+    if state is not None:
+        button.setEnabled(state.is_enabled)
+        button.setText(state.text or button.text())
+        if state.hint is not None:
+            button.setToolTip(state.hint)
+        if state.icon:
+            button.set_icon(state.icon)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent, QResizeEvent
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFileDialog, QFrame, QHBoxLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
 from burnish_app.look.motion import unfold
 from burnish_app.look.theme import Theme
 from burnish_app.look.tokens import GAP_PX, MARGIN_PX, SCROLL_BAR_PX, TITLE_PX, UNIT
+from burnish_app.page_states.page_state import PageState
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.step_status import StepStatus
 from burnish_app.state.workbench import Workbench
@@ -29,7 +30,7 @@ from burnish_app.widgets.page.foot import Foot
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe
-from burnish_engine.contract.serve.messages import Failure
+from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.replies import RunSummary
 
 _PASSING_MS = 12_000
@@ -60,6 +61,8 @@ class Page(QWidget):
         refresh_runs: signal without arguments that asks the window to poll all runs now; `runs_changed` follows.
         activities_changed: signal with every `Activity` of the page that is not a run, an export or a duel.
         foot: note and actions at the foot of the page.
+        parts: parts of the content that a state shows or hides, by name.
+        showing: state that is shown.
     """
 
     key: ClassVar[str] = ""
@@ -81,6 +84,8 @@ class Page(QWidget):
         super().__init__()
         self.client = client
         self.bench = bench
+        self.parts: dict[str, QWidget] = {}
+        self.showing = PageState()
         self._status: StepStatus = "empty"
         self._banner: Banner | None = None
         self._is_filling = self.fills
@@ -127,6 +132,25 @@ class Page(QWidget):
         if status != self._status:
             self._status = status
             self.status_changed.emit(status)
+
+    def add_parts(self, stretch: int = 0, /, **parts: QWidget) -> None:
+        """Add parts to the content, one below the other, that are shown where a state names them."""
+        for name, part in parts.items():
+            self.parts[name] = part
+            self.column.addWidget(part, stretch)
+
+    def apply(self, state: PageState) -> None:
+        """Show a state."""
+        self.showing = state
+        if state.status is not None:
+            self.set_status(state.status)
+        self.set_name(state.name)
+        self.set_state(*state.pill)
+        self.set_subtitle(state.subtitle)
+        self.set_filling(fills=self.fills or state.fills)
+        for name, part in self.parts.items():
+            part.setVisible(name in state.parts)
+        self.foot.apply(state)
 
     def shown(self) -> None:
         """Handle that the page is now shown. Pages override it to refresh their content."""
@@ -228,6 +252,17 @@ class Page(QWidget):
             self._passing.start()
         return banner
 
+    def command(self, request: type[Any], /, then: Callable[[Result], object] | None = None, **fields: Any) -> None:
+        """Have the engine do something. A banner says why it did not.
+
+        Args:
+            request: request class of `contract.serve.protocol`.
+            then: function that gets the result; None: the runs are polled.
+            **fields: fields of the request, without its id.
+        """
+        done = then or (lambda _result: self.refresh_runs.emit())
+        self.client.send(request, on_result=done, on_failure=self.failed, owner=self, **fields)
+
     def failed(self, failure: Failure) -> None:
         """Show that a request failed. The method fits `on_failure` of `EngineClient.send`."""
         self.banner("error", failure.what, failure.remedy)
@@ -248,6 +283,14 @@ class Page(QWidget):
         self.bench.draft_copy(change(recipe) if change is not None else recipe, source)
         self.go_to.emit("recipe")
 
+    def ask_folder(self, title: str, use: Callable[[str], object]) -> None:
+        """Let the person choose a folder."""
+        dialog = QFileDialog(self, title)
+        dialog.setFileMode(QFileDialog.FileMode.Directory)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.fileSelected.connect(use)
+        dialog.open()
+
     def clear_banner(self) -> None:
         """Close the banner, if there is one."""
         if self._banner is not None:
@@ -265,6 +308,17 @@ class Page(QWidget):
         place = self._whole.count() - 1
         self._whole.setStretchFactor(self.column, STRETCH if fills else 0)
         self._whole.setStretch(place, 0 if fills else STRETCH)
+
+    @property
+    def does(self) -> str:
+        """Name of what a press of the primary button does now; empty: nothing."""
+        button = self.showing.primary
+        return button.does if button is not None and button.is_enabled else ""
+
+    @property
+    def buttons(self) -> dict[str, ActionButton]:
+        """The named buttons of the foot."""
+        return self.foot.secondary
 
     @property
     def shown_banner(self) -> Banner | None:
@@ -289,9 +343,9 @@ class Page(QWidget):
         put_in_the_middle(holder, inner, SCROLL_BAR_PX)
         self._dock_place.addWidget(holder)
 
-    def add_secondary(self, text: str, slot: Slot, icon_name: str = "") -> ActionButton:
-        """Add a secondary action to the foot, left of the primary one."""
-        return self.foot.add_secondary(text, slot, icon_name)
+    def add_secondary(self, text: str, slot: Slot, icon_name: str = "", name: str = "") -> ActionButton:
+        """Add a secondary action to the foot, left of the primary one; with a name, a state shows or hides it."""
+        return self.foot.add_secondary(text, slot, icon_name, name)
 
     def set_foot_note(self, text: str) -> None:
         """Set the sentence at the left of the foot; empty: none."""

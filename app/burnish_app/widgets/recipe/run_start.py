@@ -6,6 +6,7 @@ from PySide6.QtCore import QObject, Signal
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.engine_there import EngineThere
+from burnish_app.engine.question import Question
 from burnish_app.look.language import tr
 from burnish_app.recipe.place_text import planned_place
 from burnish_app.state.workbench import Workbench
@@ -39,14 +40,14 @@ class RunStart(QObject):
 
     def __init__(self, client: EngineClient, bench: Workbench, other: EngineThere, page: Page) -> None:
         super().__init__(page)
-        self._client, self._bench, self._there, self._page = client, bench, other, page
-        self._request = ""
+        self._bench, self._there, self._page = bench, other, page
+        self._question = Question(client, self, self._started, self._failed)
         self._refusal: Banner | None = None
 
     @property
     def is_waiting(self) -> bool:
         """Whether a run is being started."""
-        return self._client.is_open(self._request)
+        return self._question.is_waiting
 
     def start(self, *, anyway: bool) -> None:
         """Start a run, and fail where it does not fit on another machine, which asks nothing by itself.
@@ -59,14 +60,7 @@ class RunStart(QObject):
             what = tr("It does not fit on {where}.").format(where=planned_place(where, self._there.offers))
             self._failed(Failure(id="", what=what, remedy=" ".join(plan.problems), exit_code=_UNFIT))
             return
-        self._request = self._client.send(
-            StartRequest,
-            recipe=self._bench.recipe_toml,
-            anyway=anyway,
-            owner=self,
-            on_result=self._started,
-            on_failure=self._failed,
-        )
+        self._question.ask(StartRequest, recipe=self._bench.recipe_toml, anyway=anyway)
 
     def forget_refusal(self) -> None:
         """Close what was said of a recipe that is another one now, which its button would start."""

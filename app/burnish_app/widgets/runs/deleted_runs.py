@@ -91,10 +91,4 @@ class DeletedRuns(QObject):
         folders, self._folders = self._folders, []
         self._page.clear_banner()
         for folder in folders:
-            self._client.send(
-                request,
-                run=folder,
-                on_result=lambda _result: self.changed.emit(),
-                on_failure=self._page.failed,
-                owner=self,
-            )
+            self._page.command(request, run=folder)

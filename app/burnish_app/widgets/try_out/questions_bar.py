@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
-from burnish_app.state.questions import Question, SavedPrompts
+from burnish_app.state.questions import ChatQuestion, SavedPrompts
 from burnish_app.widgets.basic.buttons import quiet, row
 from burnish_app.widgets.basic.pill import Segmented
 from burnish_app.widgets.basic.text import caption
@@ -23,7 +23,7 @@ class QuestionsBar(QWidget):
     """Chooses what is asked.
 
     Attributes:
-        chosen: signal with the `Question` that is shown, or None for the person's own words.
+        chosen: signal with the `ChatQuestion` that is shown, or None for the person's own words.
         save_wanted: signal without arguments: the person wants to save what stands in the message box.
         source: choice among own words, saved prompts and held-out rows.
     """
@@ -34,7 +34,7 @@ class QuestionsBar(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._saved = SavedPrompts()
-        self._rows: list[Question] = []
+        self._rows: list[ChatQuestion] = []
         self._rows_of = ""
         self._at = 0
         choices = ((_OWN, tr("Own words")), (_SAVED, tr("Saved prompts")), (_ROWS, tr("Held-out rows")))
@@ -65,7 +65,7 @@ class QuestionsBar(QWidget):
         self._line.addWidget(widget)
 
     @property
-    def question(self) -> Question | None:
+    def question(self) -> ChatQuestion | None:
         """The question that is shown; None: the person's own words are asked."""
         questions = self._questions()
         return questions[self._at] if self._at < len(questions) else None
@@ -79,7 +79,7 @@ class QuestionsBar(QWidget):
         """Whether the held-out rows of a run are known, of which there may be none."""
         return run == self._rows_of
 
-    def show_rows(self, run: str, rows: Sequence[Question]) -> None:
+    def show_rows(self, run: str, rows: Sequence[ChatQuestion]) -> None:
         """Replace the held-out rows.
 
         Args:
@@ -102,9 +102,9 @@ class QuestionsBar(QWidget):
         self.source.choose(_OWN)
         self._show()
 
-    def _questions(self) -> list[Question]:
+    def _questions(self) -> list[ChatQuestion]:
         if self.source.value == _SAVED:
-            return [Question((ChatMessage(role="user", content=text),)) for text in self._saved.read()]
+            return [ChatQuestion((ChatMessage(role="user", content=text),)) for text in self._saved.read()]
         return self._rows if self.source.value == _ROWS else []
 
     def _step(self, by: int) -> None:

@@ -8,7 +8,6 @@ from PySide6.QtCore import QPoint
 from PySide6.QtWidgets import QPushButton
 
 from burnish_engine.contract.recipe.recipe_file import load_recipe, parse_recipe
-from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.model_requests import FreeRequest
 
 pytestmark = pytest.mark.gui
@@ -63,15 +62,6 @@ def test_the_note_about_a_bad_value_goes_with_it(qtbot, answers, page):
     answers.failure("estimate", "The driver does not answer.")
     type_into(qtbot, page.form.row("train.epochs"), "2")
     qtbot.waitUntil(lambda: page.foot.note.text() == "")
-
-
-@pytest.mark.full
-def test_a_plan_of_an_earlier_recipe_is_not_taken_for_this_one(qtbot, page, bench):
-    page.plans.ask()
-    earlier = page.plans._request
-    type_into(qtbot, page.form.row("train.epochs"), "2")
-    page.plans._answered(earlier, Result(id=earlier, plan=facts.plan()))
-    assert bench.plan is None
 
 
 @pytest.mark.full

@@ -142,14 +142,6 @@ def test_without_a_run_only_the_base_model_answers(qtbot, answers, window, bench
     assert page.right.messages == []
 
 
-@pytest.mark.full
-def test_a_run_without_an_adapter_says_so(window, run):
-    (run / "adapter" / "adapter_model.safetensors").unlink()
-    page = page_of(window)
-    assert "nothing trained to talk to yet" in words(page)
-    assert not page.right.who.model().item(1).isEnabled()
-
-
 def test_what_cannot_be_answered_by_either_stays_written(answers, window, bench):
     page = page_of(window)
     page.left.choose("tuned")

@@ -1,9 +1,11 @@
 """How far a recipe is from a run."""
 
+import itertools
+
 import pytest
 from app.facts import page_facts as facts
 
-from burnish_app.recipe.readiness import Readiness
+from burnish_app.page_states.recipe import RecipeFacts, page_state
 from burnish_engine.contract.recipe.place import HERE
 
 READY = {
@@ -17,6 +19,10 @@ READY = {
     "plan": facts.plan(),
     "where": HERE,
 }
+
+
+def shown(**changes):
+    return page_state(RecipeFacts(**(READY | changes)))
 
 
 @pytest.mark.parametrize(
@@ -37,13 +43,13 @@ READY = {
     ],
 )
 def test_status_and_button_follow_from_what_is_missing(changes, status, can_press):
-    now = Readiness(**(READY | changes))
-    assert (now.status, now.can_press) == (status, can_press)
+    state = shown(**changes)
+    assert (state.status, state.primary.is_enabled) == (status, can_press)
 
 
 def test_the_button_names_what_it_does():
     texts = [
-        Readiness(**(READY | changes)).button_text
+        shown(**changes).primary.text
         for changes in (
             {},
             {"where": "ssh:office"},
@@ -58,9 +64,26 @@ def test_the_button_names_what_it_does():
 
 
 def test_the_note_names_the_settings_to_mend_or_the_machine_of_the_plan():
-    invalid = Readiness(**(READY | {"is_valid": False}))
-    assert "Epochs" in invalid.note(["train.epochs"], "", "")
-    assert invalid.note([], "", "")
-    assert Readiness(**READY).note([], "office", "+1 GiB").startswith("office: ")
-    assert Readiness(**READY).note([], "", "+1 GiB").endswith("+1 GiB")
-    assert not Readiness(**(READY | {"plan": None})).note([], "office", "")
+    assert "Epochs" in shown(is_valid=False, problems=("train.epochs",)).note
+    assert shown(is_valid=False).note
+    assert shown(place="office", change="+1 GiB").note.startswith("office: ")
+    assert shown(change="+1 GiB").note.endswith("+1 GiB")
+    assert shown(plan=None, place="office").note == ""
+
+
+def test_the_former_note_stays_until_there_is_another_plan():
+    assert shown(plan=None, is_planning=True).note is None
+    assert shown(is_planning=True).note
+    assert shown(is_valid=False, plan=None, is_planning=True).note
+
+
+def test_a_press_starts_nothing_but_what_is_shown_and_settled():
+    """Over all that can be missing at once, as while answers are slow."""
+    names = ("is_valid", "has_data", "is_shown", "is_suggesting", "is_starting")
+    for values in itertools.product((True, False), repeat=len(names)):
+        given = dict(zip(names, values, strict=True))
+        state = shown(**given)
+        settled = all(given[name] for name in names[:3]) and not (given["is_suggesting"] or given["is_starting"])
+        starts = state.primary.is_enabled and state.primary.does == "start"
+        assert starts == settled
+        assert ("busy" in state.parts) == given["is_suggesting"]

@@ -1,0 +1,100 @@
+"""Computes what the page Export shows of a run and its export. No Qt."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from burnish_app.look.language import tr
+from burnish_app.page_states.page_state import ButtonState, PageState, seen
+from burnish_app.state.run_folder import RunFolder
+from burnish_app.state.step_status import StepStatus
+from burnish_app.wording.run_text import Tone
+from burnish_engine.contract.serve.replies import ExportJob
+
+
+class ExportNotice(NamedTuple):
+    """The words of a banner about an export that came to its end.
+
+    Attributes:
+        kind: kind of the banner.
+        what: what happened; empty: the export went well, and a banner goes.
+        remedy: what to do about it.
+    """
+
+    kind: Literal["error", "info"]
+    what: str
+    remedy: str = ""
+
+
+def is_running(job: ExportJob | None) -> bool:
+    """Whether an export goes on."""
+    return job is not None and job.status == "running"
+
+
+def page_state(
+    folder: RunFolder, job: ExportJob | None, *, is_complete: bool, is_typed: bool, knows_job: bool, is_starting: bool
+) -> PageState:
+    """Say what is shown of a run and its export.
+
+    Args:
+        folder: what the run's folder holds.
+        job: newest export of the run; None: there is none.
+        is_complete: whether all that an export needs is chosen.
+        is_typed: whether files of the chosen kind have types, whose sizes are shown.
+        knows_job: whether `job` is known, which it is once the runs are.
+        is_starting: whether an export is being started.
+    """
+    running, ready = is_running(job), folder.trained
+    chooses, goes_on = ready and not running, running or is_starting
+    return PageState(
+        status=_status(folder, job, goes_on=goes_on),
+        name=folder.title if ready else "",
+        pill=_pill(job),
+        subtitle=tr("Files for other programs, each proven against the trained model.") if ready else "",
+        fills=not chooses,
+        parts=seen(empty=not ready, choices=chooses, sizes=chooses and is_typed, progress=running, to_come=running)
+        | (frozenset() if running else _results(folder, job)),
+        primary=ButtonState(
+            text=tr("Exporting ...") if goes_on else tr("Export"),
+            is_enabled=ready and is_complete and knows_job and not goes_on,
+        ),
+    )
+
+
+def notice(before: ExportJob | None, job: ExportJob | None) -> ExportNotice | None:
+    """Return what there is to say once an export is another one than before; None: nothing."""
+    if job is None or is_running(job):
+        return None
+    if job.status == "failed" and not _has_report(job):
+        log = tr("What it last said is in export/job.log in the run's folder.")
+        return ExportNotice("error", job.message or tr("The export failed."), log)
+    if not is_running(before) or job.status == "failed":
+        return None
+    if job.status == "canceled":
+        return ExportNotice("info", tr("The export was stopped."), tr("Nothing unfinished was left behind."))
+    return ExportNotice("info", "")
+
+
+def _results(folder: RunFolder, job: ExportJob | None) -> frozenset[str]:
+    files = folder.exported or folder.adapters or folder.ollama or folder.lm_studio
+    return seen(fidelity=_has_report(job), files=files)
+
+
+def _has_report(job: ExportJob | None) -> bool:
+    return job is not None and job.report is not None and bool(job.report.files)
+
+
+def _pill(job: ExportJob | None) -> tuple[str, Tone]:
+    if is_running(job):
+        return tr("Exporting"), "live"
+    if job is None or job.report is None or not job.report.files:
+        return "", "plain"
+    return (tr("Safe to ship"), "success") if job.report.passed else (tr("Not all safe"), "error")
+
+
+def _status(folder: RunFolder, job: ExportJob | None, *, goes_on: bool) -> StepStatus:
+    if goes_on:
+        return "busy"
+    if job is not None and job.status in ("failed", "finished"):
+        return "attention" if job.status == "failed" else "done"
+    return "ready" if folder.trained else "empty"

@@ -102,6 +102,7 @@ class PageImports(QObject):
         self._wanted: list[str] = []
         self._types: Iterator[None] = iter(())
         self._thread: Thread | None = None
+        self._closed = False
         self._timer = QTimer(self, interval=0)
         self._timer.timeout.connect(self._make_some_types)
 
@@ -134,6 +135,13 @@ class PageImports(QObject):
             self._begin_thread()
         self._ready[key].wait()
 
+    def close(self) -> None:
+        """Import nothing more, and wait until the thread sends no more signals."""
+        self._closed = True
+        self._timer.stop()
+        if self._thread is not None:
+            self._thread.join()
+
     def _make_some_types(self) -> None:
         until = time.perf_counter() + _SLICE_S
         for _ in self._types:
@@ -152,7 +160,7 @@ class PageImports(QObject):
                 _import_alone(module)
             with suppress(RuntimeError):  # the window is gone already
                 self.core_imported.emit()
-                while (key := self._next()) is not None:
+                while not self._closed and (key := self._next()) is not None:
                     _import_alone(self._modules[key])
                     self._ready[key].set()
                     self.page_imported.emit(key)

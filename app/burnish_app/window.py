@@ -304,6 +304,8 @@ class Window(QMainWindow):
             return
         self.preferences.geometry = self.saveGeometry()
         if not self._is_filled:
+            self.hide()
+            self._imports.close()
             super().closeEvent(event)
             return
         self.bench.save()
@@ -316,6 +318,7 @@ class Window(QMainWindow):
         for page in self._pages.values():
             page.closing()
         self.hide()
+        self._imports.close()
         self.client.close()
         super().closeEvent(event)
 

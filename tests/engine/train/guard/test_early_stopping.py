@@ -51,8 +51,8 @@ def held_out(monkeypatch):
         for owner in (FastEngine, PlainEngine):
             real = owner.held_out_loss
 
-            def loss(self, documents, budget, *progress, real=real):
-                _, count = real(self, documents, budget, *progress)
+            def loss(self, request, real=real):
+                _, count = real(self, request)
                 return by_step(self), count
 
             monkeypatch.setattr(owner, "held_out_loss", loss)

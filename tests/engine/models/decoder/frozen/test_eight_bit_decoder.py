@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from burnish_engine.contract.recipe.eight_bit_use import EightBitUse
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.models.decoder.frozen import row_format
+from burnish_engine.models.decoder.frozen import coded_weights
 from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS
 from burnish_engine.models.decoder.frozen.coded_weights import Nf4CodedWeight, StoredCodedWeight
 from burnish_engine.models.decoder.frozen.declared import norm_coded
@@ -307,7 +307,7 @@ def test_a_gradient_quantized_on_the_way_has_the_bits_of_one_quantized_in_a_pass
         filled.append(float(options["largest_T"].max()))
         return project_codes(*args, **options)
 
-    monkeypatch.setattr(row_format, "project_codes", project)
+    monkeypatch.setattr(coded_weights, "project_codes", project)
     loss, on_the_way = ours.gradients(BATCH)
     assert len(filled) == len(ours.loaded.decoder.layers)
     assert all(largest > 0 for largest in filled)

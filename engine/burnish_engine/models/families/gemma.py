@@ -7,7 +7,7 @@ from typing import Any
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.models.families.record import LANGUAGE_MODEL, Family
 from burnish_engine.models.families.rules.config import Config, ConfigRules, listed_or, number, window_by_pattern
-from burnish_engine.models.families.rules.gguf import HEAD_NORMS, GgufRules, Metadata, Oddities, usual_parts
+from burnish_engine.models.families.rules.gguf import GgufRules, Metadata, Oddities, normed_parts
 from burnish_engine.models.families.rules.rope import Ropes, ropes_by_kind
 
 _EVERY = 6  # interval of the global layers in llama.cpp, where the file names none (load_swa_pattern)
@@ -36,7 +36,7 @@ def _ropes(config: Config, head_dim: int, max_context: int) -> Ropes:
 
 
 def _parts(layer: LayerSpec) -> tuple[str, ...]:
-    return (*usual_parts(layer), *HEAD_NORMS, "post_attention_norm", "post_ffw_norm")
+    return (*normed_parts(layer), "post_attention_norm", "post_ffw_norm")
 
 
 def _metadata(spec: DecoderSpec, _config: Config) -> Metadata:

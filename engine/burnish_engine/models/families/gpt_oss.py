@@ -15,7 +15,7 @@ from burnish_engine.models.families.rules.gguf import (
     GgufRules,
     Metadata,
     Oddities,
-    own_yarn,
+    lacks_yarn,
 )
 from burnish_engine.models.families.rules.mixture import Mixture
 from burnish_engine.models.families.rules.rope import Ropes, read_rope, rope_parameters
@@ -71,7 +71,7 @@ def _oddities(spec: DecoderSpec, _config: Config) -> Oddities:
         ("has no biases in its attention", not spec.attention_bias),
         ("has no window", spec.sliding_window is None),
         ("bounds its experts' activations otherwise than gpt-oss", bounds),
-        own_yarn(spec),
+        lacks_yarn(spec),
     ]
 
 

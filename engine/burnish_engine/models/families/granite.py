@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
-from burnish_engine.models.families.llama import mlp_bias
 from burnish_engine.models.families.matrices import MatrixNames
 from burnish_engine.models.families.record import Family
 from burnish_engine.models.families.rules.config import (
@@ -14,6 +13,7 @@ from burnish_engine.models.families.rules.config import (
     all_attention,
     kinds_of,
     listed_or,
+    mlp_bias,
     positive,
     size,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
@@ -15,17 +16,13 @@ from burnish_engine.models.families.rules.config import (
     all_attention,
     dense_width,
     listed_or,
+    mlp_bias,
     size,
     window_everywhere,
 )
-from burnish_engine.models.families.rules.gguf import GgufRules, Metadata, Oddities, own_yarn, window_in_context
+from burnish_engine.models.families.rules.gguf import GgufRules, Metadata, Oddities, lacks_yarn, window_in_context
 from burnish_engine.models.families.rules.mixture import Mixture
 from burnish_engine.models.families.rules.rope import Ropes, original_context, read_rope, rope_parameters
-
-
-def mlp_bias(config: Config) -> dict[str, bool]:
-    """Read whether the feed-forward has biases, which few families look at."""
-    return {"mlp_bias": bool(config.get("mlp_bias", False))}
 
 
 def _smollm3_rotates(config: Config, count: int) -> list[bool]:
@@ -77,7 +74,7 @@ def _ministral3_metadata(spec: DecoderSpec, config: Config) -> Metadata:
 
 def _ministral3_oddities(spec: DecoderSpec, _config: Config) -> Oddities:
     return [
-        own_yarn(spec),
+        lacks_yarn(spec),
         ("bounds its yarn rope by fractions of a pair", not spec.rope.truncate),
         ("scales a rope that is not stretched", spec.rope.factor <= 1.0 and spec.rope.attention_factor != 1.0),
     ]
@@ -119,6 +116,7 @@ SMOLLM3 = Family(
     own_attention=True,
 )  # fmt: skip
 """SmolLM3: Llama whose every fourth layer rotates nothing."""
+_MISTRAL_GGUF = GgufRules("llama", ("tekken", "llama-bpe", "gpt-2"), interleaved=True, metadata=window_in_context)
 MISTRAL = Family(
     "mistral",
     config=ConfigRules(
@@ -130,7 +128,7 @@ MISTRAL = Family(
         part_sizes=(32_000, 4096, 14_336, 32, 32),
     ),
     wrappers={"mistral3": LANGUAGE_MODEL},
-    gguf=GgufRules("llama", ("tekken", "llama-bpe", "gpt-2"), interleaved=True, metadata=window_in_context),
+    gguf=_MISTRAL_GGUF,
     own_attention=True,
 )  # fmt: skip
 """Mistral 7B to Small: Llama with a window over all layers, or, since version 0.2, none."""
@@ -147,7 +145,7 @@ MIXTRAL = Family(
         mixture=Mixture(8, fields=lambda _config: {"normalize": True, "rounded": False}),
     ),
     expert_names=ExpertNames("block_sparse_moe", gate="w1", up="w3", down="w2"),
-    gguf=GgufRules("llama", ("tekken", "llama-bpe", "gpt-2"), interleaved=True, metadata=window_in_context),
+    gguf=_MISTRAL_GGUF,
 )  # fmt: skip
 """Mistral 7B with eight experts a layer."""
 MINISTRAL3 = Family(
@@ -161,10 +159,9 @@ MINISTRAL3 = Family(
         ropes=_ministral3_ropes,
         part_sizes=(131_072, 4096, 14_336, 34, 32),
     ),
-    gguf=GgufRules(
-        "mistral3",
-        ("tekken", "llama-bpe", "gpt-2"),
-        interleaved=True,
+    gguf=replace(
+        _MISTRAL_GGUF,
+        architecture="mistral3",
         metadata=_ministral3_metadata,
         oddities=_ministral3_oddities,
         rope="own",

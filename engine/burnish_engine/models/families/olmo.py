@@ -24,7 +24,7 @@ from burnish_engine.models.families.rules.gguf import (
     Metadata,
     Oddities,
     narrow_heads,
-    usual_parts,
+    normed_parts,
 )
 from burnish_engine.models.families.rules.mixture import Mixture
 from burnish_engine.models.families.rules.rope import Ropes, ropes_by_kind
@@ -98,6 +98,7 @@ def _olmoe_oddities(spec: DecoderSpec, _config: Config) -> Oddities:
     ]
 
 
+_GGUF = GgufRules("olmo2", ("dbrx", "olmo", "gpt-2"), parts=_post_norm_parts, oddities=_olmo2_oddities)
 OLMO2 = Family(
     "olmo2",
     mixer_post_norm="post_attention_layernorm",
@@ -107,7 +108,7 @@ OLMO2 = Family(
         fields=_olmo2_fields,
         layer_kinds=all_attention,
     ),
-    gguf=GgufRules("olmo2", ("dbrx", "olmo", "gpt-2"), parts=_post_norm_parts, oddities=_olmo2_oddities),
+    gguf=_GGUF,
     own_attention=True,
 )
 """OLMo 2: norms only after each half."""
@@ -120,15 +121,7 @@ OLMO3 = replace(
         layer_kinds=listed_or(_olmo3_kinds),
         ropes=_olmo3_ropes,
     ),
-    gguf=GgufRules(
-        "olmo2",
-        ("dbrx", "olmo", "gpt-2"),
-        parts=_post_norm_parts,
-        metadata=_olmo3_metadata,
-        oddities=_olmo3_oddities,
-        rope="own",
-        computes_window=True,
-    ),
+    gguf=replace(_GGUF, metadata=_olmo3_metadata, oddities=_olmo3_oddities, rope="own", computes_window=True),
 )
 """OLMo 3: OLMo 2 with windows in three of four layers, and yarn in the others."""
 OLMOE = Family(
@@ -140,12 +133,7 @@ OLMOE = Family(
         width=dense_width,
         mixture=Mixture(64),
     ),
-    gguf=GgufRules(
-        "olmoe",
-        ("olmo", "dbrx", "gpt-2"),
-        parts=lambda layer: (*usual_parts(layer), *HEAD_NORMS),
-        oddities=_olmoe_oddities,
-    ),
+    gguf=GgufRules("olmoe", ("olmo", "dbrx", "gpt-2"), parts=normed_parts, oddities=_olmoe_oddities),
 )
 """A mixture of experts with the same norms of queries and keys, and Llama's norms before each half."""
 FAMILIES = (OLMO2, OLMO3, OLMOE)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind, LayerSpec
+from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
 from burnish_engine.models.families.record import LANGUAGE_MODEL, Family
 from burnish_engine.models.families.rules.config import Config, ConfigRules, listed_or, window_everywhere
-from burnish_engine.models.families.rules.gguf import HEAD_NORMS, GgufRules, Oddities, usual_parts
+from burnish_engine.models.families.rules.gguf import GgufRules, Oddities, normed_parts
 from burnish_engine.models.families.rules.mixture import Mixture
 
 _DEFAULTS = {
@@ -42,10 +42,6 @@ def _moe_oddities(spec: DecoderSpec, config: Config) -> Oddities:
     ]
 
 
-def _moe_parts(layer: LayerSpec) -> tuple[str, ...]:
-    return (*usual_parts(layer), *HEAD_NORMS)
-
-
 QWEN2 = Family(
     "qwen2",
     config=ConfigRules(
@@ -69,7 +65,7 @@ QWEN3 = Family(
         window_on_request=True,
         part_sizes=(151_936, 4096, 22_016, 32, 32),
     ),
-    gguf=GgufRules("qwen3", ("qwen2",), oddities=_oddities),
+    gguf=GgufRules("qwen3", ("qwen2",), parts=normed_parts, oddities=_oddities),
     own_attention=True,
 )
 """Qwen3: normalized queries and keys."""
@@ -85,7 +81,7 @@ QWEN3_MOE = Family(
         window_on_request=True,
         mixture=Mixture(128, size_key="moe_intermediate_size", layers=_mixture_layers),
     ),
-    gguf=GgufRules("qwen3moe", ("qwen2",), parts=_moe_parts, oddities=_moe_oddities),
+    gguf=GgufRules("qwen3moe", ("qwen2",), parts=normed_parts, oddities=_moe_oddities),
 )  # fmt: skip
 """Qwen3-30B-A3B and its relatives."""
 FAMILIES = (QWEN2, QWEN3, QWEN3_MOE)

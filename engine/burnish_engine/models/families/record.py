@@ -107,16 +107,16 @@ class Family:
         wrappers: `model_type` of models that hold a language model of this family beside other parts, and its path in
             transformers' class, with the dot behind it.
         gguf: how its models become GGUFs; None where they cannot.
-        mixer_norm: Name of the norm before attention, or what else mixes tokens.
-        mlp_norm: Name of the norm before the feed-forward.
-        mixer_post_norm: Name of the norm after attention, where the family has one.
-        mlp_post_norm: Name of the norm after the feed-forward, where the family has one.
-        q_norm: Name of the norm of queries, where the family has one.
-        k_norm: Name of the norm of keys, where the family has one.
-        final_norm: Name of the norm before the head.
-        stored_names: Last part of a module's name, and what it is in the checkpoint's files where they differ.
-        matrix_names: Names of a layer's matrices in transformers' model.
-        expert_names: Names of experts in the checkpoint's files.
+        mixer_norm: name of the norm before attention, or what else mixes tokens.
+        mlp_norm: name of the norm before the feed-forward.
+        mixer_post_norm: name of the norm after attention, where the family has one.
+        mlp_post_norm: name of the norm after the feed-forward, where the family has one.
+        q_norm: name of the norm of queries, where the family has one.
+        k_norm: name of the norm of keys, where the family has one.
+        final_norm: name of the norm before the head.
+        stored_names: last part of a module's name, and the one in the checkpoint's files where it differs.
+        matrix_names: names of a layer's matrices in transformers' model.
+        expert_names: names of experts in the checkpoint's files.
         slow: function from a specification to why the fast decoder does not do some of its models, completing "The
             model ..."; empty where it does.
         own_attention: whether it was tried with Burnish's attention kernels on the plain engine, with the same results.

@@ -28,6 +28,11 @@ NO_BIASES = {"attention_bias": False, "attention_output_bias": False}
 """Fields of a family whose attention has no biases, whatever the config's attention_bias is."""
 
 
+def mlp_bias(config: Config) -> dict[str, bool]:
+    """Read whether the feed-forward has biases, which few families look at."""
+    return {"mlp_bias": bool(config.get("mlp_bias", False))}
+
+
 def all_attention(_config: Config, count: int, _window: int | None) -> list[LayerKind]:
     """Return layers of attention without windows, as families have that know no window."""
     return ["attention"] * count

@@ -20,12 +20,18 @@ ATTENTION_PARTS = ("attn_q", "attn_k", "attn_v", "attn_output")
 HEAD_NORMS = ("attn_q_norm", "attn_k_norm")
 FEED_FORWARD_PARTS = ("ffn_gate", "ffn_up", "ffn_down")
 MIXTURE_PARTS = ("ffn_gate_inp", *EXPERT_TENSORS.values())
+"""Tensors of a mixture's layer: router and experts."""
 
 
 def usual_parts(layer: LayerSpec) -> tuple[str, ...]:
     """Return the tensors that a layer of a Llama must have, or of a mixture that is otherwise one."""
     feed_forward = MIXTURE_PARTS if layer.is_mixture else FEED_FORWARD_PARTS
     return (*ATTENTION_PARTS, "attn_norm", *feed_forward, "ffn_norm")
+
+
+def normed_parts(layer: LayerSpec) -> tuple[str, ...]:
+    """Return the same of a family that normalizes queries and keys."""
+    return (*usual_parts(layer), *HEAD_NORMS)
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,7 @@ def narrow_heads(spec: DecoderSpec) -> tuple[str, bool]:
     return "has heads that do not make up its width", spec.num_heads * spec.head_dim != spec.hidden_size
 
 
-def own_yarn(spec: DecoderSpec) -> tuple[str, bool]:
+def lacks_yarn(spec: DecoderSpec) -> tuple[str, bool]:
     """Say that a model's rope is no complete yarn rope, for graphs that know no other."""
     rope = spec.rope
     return f"has {rope.scaling} rope where yarn is expected", rope.scaling != "yarn" or not rope.original_context

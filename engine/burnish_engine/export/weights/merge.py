@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +12,13 @@ import torch
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.facts.exports import ExportKind
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.files import read_plain
 from burnish_engine.export.base.kind_check import check_kind
 from burnish_engine.export.weights.adapter import read_adapter
 from burnish_engine.export.weights.adapter_weights import AdapterWeights, LowRankUpdate
 from burnish_engine.export.weights.experts import ExpertPart, StoredStack, stored_stacks
 from burnish_engine.export.weights.nf4_merge import round_trip
 from burnish_engine.models.checkpoint.meta_model import meta_model, stored_names
+from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.families import family
 from burnish_engine.models.saved_adapters.adapter_files import read_files
@@ -27,7 +26,7 @@ from burnish_engine.models.saved_adapters.base_checks import refuse_other_tokens
 
 PLAIN_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types of unquantized base tensors; a tensor of any other type is quantized."""
-_TABLE_TYPES = {"I64", "BOOL"}
+_TABLE_TYPES = {"I64", "BOOL"}  # of tensors to look things up in, such as a table of ids
 _INNER = "language_model."
 """Beginning of stored names in checkpoints that hold the whole language model, head and all, as one part."""
 _QUANTIZED_SUFFIXES = (".absmax", ".quant_map", ".SCB", ".qweight", ".scales", ".weight_scale", ".weight_scale_inv")
@@ -41,14 +40,14 @@ class MergedWeights:
     so are experts in MXFP4 that no adapter changes. Adapted ones are unpacked: each stack is one bf16 tensor, which
     holds MXFP4's values exactly.
 
-    Whatever is written of an adapter reads and refuses it here.
+    Every export of an adapter is made from here, so an adapter is refused for the same reasons by all of them.
 
     Args:
         source: base model.
         adapter: folder of the PEFT adapter, or None for the base alone.
         rounded: names of base tensors that are rounded to NF4 and back before the adapter is added, and of stacks of
             experts in transformers' model.
-        kind: kind of export.
+        kind: kind of export, whose refusals apply.
 
     Raises:
         UsageError: This kind of export does not work for the model: the base is quantized, say, or the adapter cannot
@@ -68,7 +67,8 @@ class MergedWeights:
             refuse_other_tokens(read_files(adapter), source)
         self._rounded = rounded
         self.source = source
-        files = _tensor_files(source.folder)
+        found = checkpoint_tensors(source.folder)
+        files = {name: found[name].file for name in sorted(found)}
         own = {name: name for name in files}
         self._stored = source.wrapper.language_model(own) if source.wrapper else own
         known = family(source.spec.family) if source.spec else None
@@ -78,8 +78,6 @@ class MergedWeights:
             }
             self._stored = {loaded.get(name, name): stored for name, stored in self._stored.items()}
         self._open: dict[Path, Any] = {}
-        self._files: dict[str, Path] = {}
-        self._other_files = files
         self.stacks = stored_stacks(known, source.spec, self._stored)
         whole = [stack for stack in self.stacks.values() if not stack.is_separate]
         self._whole = {stack.tensor(0, stack.parts[0]): stack for stack in whole}
@@ -94,7 +92,8 @@ class MergedWeights:
         packed = [name for stack in self._unpacked.values() for name in stack.stored.tensors]
         self._packed_files = {name: files[self._stored[name]] for name in packed}
         self._packed = {name: self._stored.pop(name) for name in packed}
-        self._stored = {name: stored for name, stored in self._stored.items() if not self._is_table(stored)}
+        tables = {name for name, stored in found.items() if stored.dtype in _TABLE_TYPES}
+        self._stored = {name: stored for name, stored in self._stored.items() if stored not in tables}
         self._files = {name: files[stored] for name, stored in self._stored.items()}
         self.adapter: AdapterWeights | None = self._renamed(read_adapter(adapter)) if adapter is not None else None
         self._embedding, self._head = _table_names(source, self._files)
@@ -224,10 +223,6 @@ class MergedWeights:
                 "result would not be the trained model.",
                 "Please report this with the model's name.",
             )
-
-    def _is_table(self, stored: str) -> bool:
-        """Whether a tensor of the files, by its name there, holds whole numbers to look up, such as a table of ids."""
-        return self._file(stored).get_slice(stored).get_dtype() in _TABLE_TYPES
 
     def _base(self, name: str) -> torch.Tensor:
         """Load a tensor of the base in fp32, rounded to NF4 and back where that is wanted."""
@@ -377,26 +372,6 @@ def _moved(name: str, places: dict[str, str]) -> str:
     parts = name.split(".")
     place = ".".join(parts[:4])
     return ".".join([places.get(place, place), *parts[4:]])
-
-
-def _tensor_files(folder: Path) -> dict[str, Path]:
-    """Map each tensor's name to the file that holds it."""
-    from safetensors import SafetensorError, safe_open
-
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        weights = json.loads(read_plain(index))["weight_map"]
-        return {name: folder / file for name, file in weights.items()}
-    single = folder / "model.safetensors"
-    files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
-    found: dict[str, Path] = {}
-    for file in files:
-        try:
-            with safe_open(file, framework="pt") as opened:
-                found.update(dict.fromkeys(opened.keys(), file))
-        except (SafetensorError, OSError) as error:
-            raise SetupError(f"{file} cannot be read: {error}.", "Download the file again.") from error
-    return found
 
 
 def _refuse_quantized_tensors(source: ModelSource, files: dict[str, Path], dtype: Any) -> None:

@@ -1,5 +1,6 @@
 """Merging: equal to what PEFT computes, for every method; wrong or unfit parts are refused."""
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -108,6 +109,18 @@ def test_a_sharded_base_is_read_tensor_by_tensor(wide, wide_adapter, tmp_path):
         shutil.copy(wide.folder / name, base / name)
     assert len(list(base.glob("*.safetensors"))) > 2
     check_equal(open_model(str(base)), wide_adapter)
+
+
+def test_one_file_counts_before_an_index_as_for_training(wide, tmp_path):
+    base = tmp_path / "base"
+    shutil.copytree(wide.folder, base)
+    stored = load_file(base / "model.safetensors")
+    save_file({name: 2 * value for name, value in stored.items()}, base / "other.safetensors", {"format": "pt"})
+    places = {"weight_map": dict.fromkeys(stored, "other.safetensors")}
+    (base / "model.safetensors.index.json").write_text(json.dumps(places))
+    assert torch.equal(
+        MergedWeights(open_model(str(base)), None).load("model.norm.weight"), stored["model.norm.weight"]
+    )
 
 
 def test_a_base_whose_tensors_transformers_names_anew_is_merged_under_its_own_names(tmp_path):
@@ -259,5 +272,5 @@ def test_a_base_file_that_is_cut_off_is_named(wide, tmp_path):
     shutil.copytree(wide.folder, base)
     whole = (base / "model.safetensors").read_bytes()
     (base / "model.safetensors").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(SetupError, match="cannot be read"):
+    with pytest.raises(SetupError, match=r"model\.safetensors is damaged"):
         MergedWeights(replace(wide, folder=base), None)

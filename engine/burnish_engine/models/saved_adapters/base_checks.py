@@ -1,4 +1,4 @@
-"""Refuses an adapter that does not fit the model that it is used with, for plans, training, chat and exports alike.
+"""Refuse an adapter that does not fit the model that it is used with: in plans, training, chat and exports alike.
 
 Loads no torch.
 """
@@ -43,6 +43,7 @@ def refuse_missing_biases(files: AdapterFiles, source: ModelSource) -> None:
     """
     modules = [part.module for part in map(part_of, files.tensors) if part.kind == "bias"]
     stored = checkpoint_tensors(source.folder) if modules else {}
+    stored = source.wrapper.language_model(stored) if source.wrapper else stored
     missing = [one for one in modules if f"{one}.weight" in stored and f"{one}.bias" not in stored]
     if missing:
         raise SetupError(

@@ -184,8 +184,19 @@ def test_a_tokenizer_beside_the_adapter_must_be_the_models(source, adapter, tmp_
 def test_biases_for_layers_without_them_are_refused_before_training(tmp_path):
     source = open_model(str(tiny_models.make("llama", tmp_path / "base", tokenizer=True)))
     folder = beyond_layers.adapter(source, tmp_path / "adapter", "biases of B")
-    with pytest.raises(SetupError, match=r"lora_bias.*q_proj"):
-        refuse_other_base(open_start(AdapterSection(start=str(folder))), source)
+    for base in (source, wrapped(source, tmp_path / "wrapped")):
+        with pytest.raises(SetupError, match=r"lora_bias.*q_proj"):
+            refuse_other_base(open_start(AdapterSection(start=str(folder))), base)
+
+
+def wrapped(source, folder):
+    """A model that holds a source's tensors beside other parts, of which there are none here."""
+    shutil.copytree(source.folder, folder)
+    tensors = load_file(folder / "model.safetensors")
+    inner = {f"language_model.{name}": value for name, value in tensors.items()}
+    save_file(inner, folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps({"model_type": "llava", "text_config": source.config}))
+    return open_model(str(folder))
 
 
 def test_a_copy_of_another_base_is_refused(source, adapter, tmp_path):

@@ -77,14 +77,6 @@ def test_what_differs_between_the_families():
     assert [layer.kind for layer in specs["gpt_oss"].layers] == ["sliding_attention", "attention"] * 2
 
 
-def test_absent_counts_are_transformers_defaults():
-    lfm2 = Lfm2MoeConfig(num_hidden_layers=4, layer_types=KINDS)
-    for config in (Qwen3MoeConfig(), OlmoeConfig(), MixtralConfig(), GptOssConfig(), lfm2):
-        given = config.to_dict()
-        bare = {key: value for key, value in given.items() if "expert" not in key and "moe_" not in key}
-        assert decoder_spec(bare).experts == decoder_spec(given).experts
-
-
 def test_published_gpt_oss_keeps_its_experts_in_four_bits():
     config = CONFIGS["gpt_oss"].to_dict() | {"quantization_config": {"quant_method": "mxfp4"}}
     spec = decoder_spec(config)

@@ -66,7 +66,7 @@ class Step(NamedTuple):
         return self._replace(products="16")
 
 
-# The first ones were off most; shapes that no constant was fitted on stand among them.
+# The first ones were off most. Constants of predictions were fitted to all of them.
 STEPS = [
     Step("qwen2.5-0.5b"),
     Step("qwen2.5-0.5b", products="int8"),

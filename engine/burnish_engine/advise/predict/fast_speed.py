@@ -51,8 +51,8 @@ _GEMM_SHARE = 0.681  # share of the dense tensor peak that matrix products reach
 _HEAD_SHARE = 0.72  # the same of products with the head, which are larger than those of layers
 _FP8_RATE = 2.0  # dense tensor peak in FP8, fp32 sums, times that in bf16 (H100, Ada and Blackwell whitepapers)
 _EIGHT_BIT_SHARE = 0.58  # share of the peak that products in 8 bits reach (FP8, H100); MXFP8: not measured
-# The same in INT8 (H100), where the sum runs over many columns; and the columns whose time beginning and ending a tile
-# takes. Four stacks of a 1B and a 4B reached 1,070 TFLOP/s over 2,048 columns and 1,330 over 16,384.
+# The same in INT8, where the sum runs over many columns; and the columns whose time beginning and ending a tile takes.
+# Fitted to whole steps on an H200: alone, four stacks on an H100 reached 6 % less (1,330 TFLOP/s over 16,384 columns).
 _INT8_SHARE, _INT8_EDGE = 0.735, 560
 _ROTATED_PER_OPERATION = 0.57e12 / 989e12  # weights in NF4 rotated and rounded to INT8 by operations of the bf16 peak
 _ATTENTION_SHARE = 0.425  # share of the bf16 peak that attention reaches forward

@@ -1,4 +1,4 @@
-"""What three ways to save time are worth to a training step of one model, each alone and together; prints JSON.
+"""Measure what three ways to save time are worth to a training step of one model, each alone and together; prints JSON.
 
     python tests/bench ablation --shape qwen3-0.6b [--tokens 4096] [--steps 24] [--keep input] [--device cuda]
 

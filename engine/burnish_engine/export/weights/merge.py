@@ -26,7 +26,7 @@ from burnish_engine.models.saved_adapters.base_checks import refuse_other_tokens
 
 PLAIN_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types of unquantized base tensors; a tensor of any other type is quantized."""
-_TABLE_TYPES = {"I64", "BOOL"}  # of tensors to look things up in, such as a table of ids
+_TABLE_TYPES = {"I64", "BOOL"}  # types of tables of whole numbers, such as one of ids
 _INNER = "language_model."
 """Beginning of stored names in checkpoints that hold the whole language model, head and all, as one part."""
 _QUANTIZED_SUFFIXES = (".absmax", ".quant_map", ".SCB", ".qweight", ".scales", ".weight_scale", ".weight_scale_inv")

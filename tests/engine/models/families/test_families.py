@@ -140,7 +140,10 @@ def attend(qkv, spec, layer, norms, index):
     scores = torch.einsum("ind,jnd->nij", q, k) * (spec.attention_scale or spec.head_dim**-0.5)
     distance = index[:, None] - index[None, :]
     seen = (distance >= 0) & (distance < (spec.sliding_window if slides else tokens))
-    weights = scores.masked_fill(~seen, float("-inf")).softmax(-1)
+    scores = scores.masked_fill(~seen, float("-inf"))
+    if spec.attention_sinks:  # a score of each head beside those of tokens, which has no value
+        scores = torch.cat((scores, norms["sinks"][:, None, None].expand(-1, tokens, 1)), dim=-1)
+    weights = scores.softmax(-1)[..., :tokens]
     return torch.einsum("nij,jnd->ind", weights, v).reshape(tokens, -1)
 
 

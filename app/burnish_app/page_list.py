@@ -16,7 +16,7 @@ from importlib import import_module
 from threading import Event, RLock, Thread
 from typing import TYPE_CHECKING, NamedTuple
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, QTimer, Signal, SignalInstance
 
 from burnish_app.look.language import tr
 from burnish_app.state.step_status import StepStatus
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # the window is shown before it, and pydantic with it, is loa
 
 IMPORTING = RLock()
 """Held by the thread that imports: whatever imports parts of the window later on takes it."""
-_SLICE_S = 0.008
+_SLICE_S, _CLOSE_S = 0.008, 5.0
 _CORE = (
     "burnish_app.activity_watch",
     "burnish_app.closing",
@@ -135,12 +135,16 @@ class PageImports(QObject):
             self._begin_thread()
         self._ready[key].wait()
 
-    def close(self) -> None:
-        """Import nothing more, and wait until the thread sends no more signals."""
+    def close(self, wait_s: float = _CLOSE_S) -> None:
+        """Import nothing more and send no more signals.
+
+        Args:
+            wait_s: longest time to wait for the import that goes on, seconds. One that hangs ends with the process.
+        """
         self._closed = True
         self._timer.stop()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(wait_s)
 
     def _make_some_types(self) -> None:
         until = time.perf_counter() + _SLICE_S
@@ -157,17 +161,26 @@ class PageImports(QObject):
     def _work(self) -> None:
         try:
             for module in (*_CORE, self._modules[self._wanted[0]]):
-                _import_alone(module)
-            with suppress(RuntimeError):  # the window is gone already
-                self.core_imported.emit()
-                while not self._closed and (key := self._next()) is not None:
-                    _import_alone(self._modules[key])
-                    self._ready[key].set()
-                    self.page_imported.emit(key)
-                self.ended.emit()
+                self._import(module)
+            self._send(self.core_imported)
+            while (key := self._next()) is not None and not self._closed:
+                self._import(self._modules[key])
+                self._ready[key].set()
+                self._send(self.page_imported, key)
+            self._send(self.ended)
         finally:
             for ready in self._ready.values():
                 ready.set()  # an import that failed does so again where the page is made, and is seen there
+
+    def _import(self, module: str) -> None:
+        if not self._closed:
+            with IMPORTING:
+                import_module(module)
+
+    def _send(self, signal: SignalInstance, *about: str) -> None:
+        with suppress(RuntimeError):  # the window is gone already
+            if not self._closed:
+                signal.emit(*about)
 
     def _next(self) -> str | None:
         """Return the page to import next: the one that was wanted last."""
@@ -184,8 +197,3 @@ def lazy_types() -> Iterator[None]:
         for attribute in dir(module):
             getattr(module, attribute, None)
             yield
-
-
-def _import_alone(module: str) -> None:
-    with IMPORTING:
-        import_module(module)

@@ -40,6 +40,7 @@ class SidebarPanel(QObject, Generic[Panel]):
         return self._panel
 
     def _make_panel(self) -> Panel:
+        """Make the panel. Each subclass overrides it."""
         raise NotImplementedError
 
     def close_panel(self) -> None:

@@ -303,6 +303,7 @@ class Window(QMainWindow):
             self.closing.ask()
             return
         self.preferences.geometry = self.saveGeometry()
+        self._awaited = ""
         if not self._is_filled:
             self.hide()
             self._imports.close()

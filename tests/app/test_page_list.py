@@ -92,6 +92,22 @@ def test_a_page_that_cannot_be_imported_holds_nobody_up(importer, imports, monke
     imports.wait_for("runs")
 
 
+def test_a_window_that_closes_waits_for_no_import_that_hangs_and_hears_nothing_more(qtbot, qapp, importer, imports):
+    importer.free.clear()
+    sent = []
+    for signal in (imports.core_imported, imports.page_imported, imports.ended):
+        signal.connect(lambda *key: sent.append(key))
+    imports.start("model")
+    qtbot.waitUntil(lambda: importer.asked != [])
+    imports.close(wait_s=0.0)
+    importer.free.set()
+    imports.close()
+    qapp.processEvents()
+    assert imports.is_ready("runs"), "nobody waits for it any more"
+    assert [key for key, _ in importer.asked] == ["pages_of_a_test", "model"]
+    assert sent == []
+
+
 RACE = """
 import sys, threading
 from PySide6 import QtCore, QtGui, QtWidgets

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from burnish_app.page_list import PAGES
-from burnish_app.recipe.recipe_fields import all_fields
+from burnish_app.recipe.recipe_fields import recipe_fields
 
 ROOT = Path(__file__).resolve().parents[2]
 README, GUIDE = ROOT / "README.md", ROOT / "assets" / "guide"
@@ -31,7 +31,7 @@ def window_texts(source):
 def all_texts():
     modules = sorted((ROOT / "app" / "burnish_app").rglob("*.py"))
     written = {text for path in modules for text in window_texts(path.read_text(encoding="utf-8"))}
-    declared = {text for field in all_fields() for text in (field.label, field.info.zero, *field.info.choices.values())}
+    declared = {text for field in recipe_fields() for text in (field.label, field.zero, *field.info.choices.values())}
     return written | declared
 
 
@@ -74,3 +74,8 @@ def test_a_button_of_another_name_is_found():
     assert is_shown("Use a file of its own", texts)
     assert not is_shown("Use a file", texts)
     assert not is_shown("Not shown", texts)
+
+
+def test_of_the_settings_only_those_of_the_form_are_shown():
+    assert is_shown("Stop after", all_texts())
+    assert not is_shown("Ram gib", all_texts()), "its field has no line in the form"

@@ -57,8 +57,8 @@ class Question(QObject):
             about: anything that tells what the question is about, kept as `about`.
             **fields: fields of the request, without its id.
         """
-        self._client.cancel(self._name)
-        self.about, self.failure = about, None
+        former, self._name, self.about, self.failure = self._name, "", about, None
+        self._client.cancel(former)
         self._name = name = self._client.send(
             request,
             owner=self,

@@ -210,7 +210,7 @@ class RunsOrder(QSortFilterProxyModel):
         found = super().headerData(section, orientation, role)
         if role != Qt.ItemDataRole.DisplayRole or section != self.sortColumn():
             return found
-        return f"{found} {'↑' if self.sortOrder() == Qt.SortOrder.AscendingOrder else '↓'}"
+        return f"{found}\u00a0{'↑' if self.sortOrder() == Qt.SortOrder.AscendingOrder else '↓'}"
 
     def filterAcceptsRow(self, source_row: int, source_parent: Index) -> bool:
         """Return whether a run matches."""

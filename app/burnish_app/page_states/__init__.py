@@ -1,1 +1,1 @@
-"""Computes what each page shows, as one value: a pure function `page_state` of what is known. Without Qt."""
+"""Computes the state of each page as one value, by a pure function `page_state` of known facts. Without Qt."""

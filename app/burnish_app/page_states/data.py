@@ -1,4 +1,4 @@
-"""Computes what the page Data shows around its cards. No Qt."""
+"""Computes the state of the page Data: status, progress, and what its button does. No Qt."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def page_state(
     has_failed: bool = False,
     asks_columns: bool = False,
 ) -> PageState:
-    """Say what is shown of the chosen data.
+    """Return the state of the page for the chosen data.
 
     Args:
         dataset: facts about the data as it is chosen; None: not known.

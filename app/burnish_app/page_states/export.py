@@ -1,4 +1,4 @@
-"""Computes what the page Export shows of a run and its export. No Qt."""
+"""Computes the state of the page Export: choices, progress or results of a run's export. No Qt."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_running(job: ExportJob | None) -> bool:
 def page_state(
     folder: RunFolder, job: ExportJob | None, *, is_complete: bool, is_typed: bool, knows_job: bool, is_starting: bool
 ) -> PageState:
-    """Say what is shown of a run and its export.
+    """Return the state of the page for a run and its export.
 
     Args:
         folder: what the run's folder holds.

@@ -1,4 +1,4 @@
-"""Computes what the page Model shows around the chosen model's facts. No Qt."""
+"""Computes the state of the page Model: how far the chosen model is known and checked. No Qt."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ModelState(PageState):
 def page_state(
     integrity: ModelIntegrity | None, *, is_known: bool, is_intact: bool, is_busy: bool, has_failed: bool
 ) -> ModelState:
-    """Say what is shown of the chosen model.
+    """Return the state of the page for the chosen model.
 
     Args:
         integrity: what the check of its files found; None: nothing.

@@ -1,4 +1,4 @@
-"""Holds what a page shows as one value: status, name, buttons, and which of its parts are seen. No Qt."""
+"""Defines the state of a page as one value: status, name, buttons, and the parts that are seen. No Qt."""
 
 from __future__ import annotations
 

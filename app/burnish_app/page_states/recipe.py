@@ -1,4 +1,4 @@
-"""Computes what the page Recipe shows: how far the recipe is from a run. No Qt."""
+"""Computes the state of the page Recipe: how far the recipe is from a run. No Qt."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class RecipeFacts:
 
 
 def page_state(known: RecipeFacts) -> PageState:
-    """Say what is shown of a recipe."""
+    """Return the state of the page for a recipe."""
     keeps_note = known.is_valid and known.plan is None and known.is_planning
     return PageState(
         status=_status(known),

@@ -1,4 +1,4 @@
-"""Computes what the page Runs shows of the runs and of those that are selected. No Qt."""
+"""Computes the state of the page Runs: count of the runs, and actions for those that are selected. No Qt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DELETABLE = ("created", "queued", "finished", "stopped", "suspended", "failed",
 
 
 def page_state(runs: Sequence[RunSummary], selection: Sequence[RunSummary], most_compared: int) -> PageState:
-    """Say what is shown of runs.
+    """Return the state of the page for the known runs and the selected ones.
 
     Args:
         runs: all runs.

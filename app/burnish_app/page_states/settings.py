@@ -1,4 +1,4 @@
-"""Computes what the page Settings shows of the preferences. No Qt."""
+"""Computes the state of the page Settings: the choices that the preferences make. No Qt."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from burnish_app.page_states.page_state import PageState
 
 
 def page_state(*, mode: str, motion: str, asks_on_close: bool, notifies: bool) -> PageState:
-    """Say which choices are made, as `Preferences` names them."""
+    """Return the state of the page for preferences, named as in `Preferences`."""
     asking, notifying = ("yes" if is_on else "no" for is_on in (asks_on_close, notifies))
     return PageState(chosen={"mode": mode, "motion": motion, "asking": asking, "notifying": notifying})

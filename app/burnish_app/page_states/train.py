@@ -1,4 +1,4 @@
-"""Computes what the page Train shows of a run. No Qt."""
+"""Computes the state of the page Train: status, parts and actions of a run. No Qt."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TrainState(PageState):
 def page_state(
     summary: RunSummary | None, events: RunState, cure: tuple[str, CureAction] | None, *, is_asked: bool
 ) -> TrainState:
-    """Say what is shown of a run.
+    """Return the state of the page for a run.
 
     Args:
         summary: summary of the run; None: there is none.

@@ -1,4 +1,4 @@
-"""Computes what the page Try it shows around the conversations. No Qt."""
+"""Computes the state of the page Try it: who can be asked, and which actions are possible. No Qt."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def page_state(
     has_loaded: bool = False,
     are_different: bool = False,
 ) -> PageState:
-    """Say what is shown of the conversations.
+    """Return the state of the page for a run and the conversations with its models.
 
     Args:
         folder: what the run's folder holds.

@@ -49,7 +49,6 @@ class DataPage(Page):
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
         self._inspection = DatasetInspection(client, bench, self)
-        self._before: tuple[list[str], DatasetFacts | None] = ([], None)
         self.files = self._make_files()
         self.held_out = HeldOutCard()
         self.held_out.files_wanted.connect(lambda: self._ask_files(tr("Held-out data"), self._use_validation))
@@ -283,14 +282,7 @@ class DataPage(Page):
 
     def _shown_dataset(self) -> DatasetFacts | None:
         """Return the facts to show: the old ones while the same files are inspected again, so that nothing jumps."""
-        if self.bench.dataset is not None:
-            self._before = self.bench.data_files, self.bench.dataset
-        files, facts = self._before
-        return (
-            facts
-            if self.bench.dataset is not None or (self._inspection.busy and files == self.bench.data_files)
-            else None
-        )
+        return self.bench.last_dataset if self.bench.dataset is not None or self._inspection.busy else None
 
     def _show(self) -> None:
         dataset, data = self._shown_dataset(), self.bench.recipe.data

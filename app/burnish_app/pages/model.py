@@ -32,7 +32,6 @@ from burnish_app.wording.activity import download_activity
 from burnish_app.wording.numbers import count_text
 from burnish_engine.contract.facts.advice import ModelFacts, ModelIntegrity
 from burnish_engine.contract.facts.downloads import Download
-from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.files import is_file
 from burnish_engine.contract.paths import RunPaths, is_model_name
 from burnish_engine.contract.serve.messages import Failure, Result
@@ -62,7 +61,6 @@ class ModelPage(Page):
             progressed=lambda file, *step: self._busy.set_progress(tr("Checking {file}").format(file=file), *step),
             changed=self._show,
         )
-        self._rows: tuple[list[str], DatasetFacts | None] = ([], None)
         self._intact = ""  # path of the model whose files were checked
         self._integrity: ModelIntegrity | None = None
         self.downloads = DownloadsFollower(client, self)
@@ -145,20 +143,13 @@ class ModelPage(Page):
         self.bench.set_model_path(path, keep_start=self.start.seeks_model)
         self._inspect_model()
 
-    def _known_rows(self) -> DatasetFacts | None:
-        """Return the facts of the chosen data, if need be as another model's tokenizer counted them; None: unknown."""
-        if self.bench.dataset is not None:
-            self._rows = (self.bench.data_files, self.bench.dataset)
-        files, facts = self._rows
-        return facts if files == self.bench.data_files else None
-
     def _list_models(self, *, anew: bool = False) -> None:
         """List the models, unless nothing changed that they are judged for.
 
         Args:
             anew: whether to judge them in any case, because free memory may have changed.
         """
-        rows = self._known_rows()
+        rows = self.bench.last_dataset  # another model's tokenizer may have counted it
         self.judged_for.setText(
             tr("Judged for your {rows:,} rows, with this machine's memory as it is free now.").format(
                 rows=rows.train_rows + rows.validation_rows
@@ -215,9 +206,7 @@ class ModelPage(Page):
         self.downloads.start(name)
 
     def _bench_changed(self, name: str) -> None:
-        if name == "dataset":
-            self._known_rows()  # it is dropped when another model is chosen
-        elif name == "model_path":
+        if name == "model_path":
             self._cancel_inspection()
             self._show_choice()
         elif name == "model":

@@ -27,7 +27,6 @@ from burnish_app.widgets.recipe.recipe_files import RecipeFiles
 from burnish_app.widgets.recipe.run_preview import RunPreview
 from burnish_app.widgets.recipe.run_start import RunStart
 from burnish_engine.contract.facts.advice import RunPlan, Suggestion
-from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.serve.messages import Failure, Result
@@ -47,7 +46,6 @@ class RecipePage(Page):
         super().__init__(client, bench)
         self._machine: MachineFacts | None = None
         self._machines = Question(client, self, self._machine_known)
-        self._dataset: tuple[list[str], DatasetFacts | None] = [], None
         self._run_places: list[str] = []
         self._told_copy: ReplacedDraft | None = None
         self.draft = RecipeDraft(bench)
@@ -87,10 +85,10 @@ class RecipePage(Page):
         self.files.failed.connect(lambda what, remedy: self.banner("error", what, remedy))
         self.add_secondary(tr("Import ..."), self.files.ask_import, "import")
         self.add_secondary(tr("Export ..."), self._export, "export")
-        self.aside.addWidget(self.fit)
+        self.aside.column.addWidget(self.fit)
         self.place = PlaceCard(self.there)
-        self.aside.addWidget(self.place)
-        self.aside.addWidget(self.preview)
+        self.aside.column.addWidget(self.place)
+        self.aside.column.addWidget(self.preview)
         self.column.addWidget(self.settings)
         self.parts |= {"busy": self.settings.busy, "preview": self.preview}
         self.set_primary(tr("Start training"), self._press_primary, "rocket")
@@ -98,8 +96,8 @@ class RecipePage(Page):
             self.suggestions.keep()
         self._refresh_form()
         bench.changed.connect(self._bench_changed)
-        self.aside_moved.connect(self._place_panel)
-        self._place_panel(self.aside_is_beside)
+        self.aside.moved.connect(self._place_panel)
+        self._place_panel(self.aside.is_beside)
 
     def shown(self) -> None:
         """Request a suggestion if its inputs changed, and a new plan, because free memory changes."""
@@ -143,11 +141,8 @@ class RecipePage(Page):
 
     def _show_case(self) -> None:
         """Offer what model, data, machine and plan have a use for."""
-        if self.bench.dataset is not None:
-            self._dataset = self.bench.data_files, self.bench.dataset
-        files, dataset = self._dataset
-        known = dataset if files == self.bench.data_files else None  # while it is looked at anew, the former facts
-        self.form.show_case(self.bench.model, known, self.there.machine or self._machine, self.bench.plan)
+        bench = self.bench
+        self.form.show_case(bench.model, bench.last_dataset, self.there.machine or self._machine, bench.plan)
 
     def _show_copied(self, replaced: ReplacedDraft) -> None:
         """Say that the recipe is a copy of a run's: its values are kept, and no suggestion is asked for."""
@@ -369,12 +364,12 @@ class RecipePage(Page):
             is_starting=self.starting.is_waiting,
             is_planning=self.plans.is_waiting,
             is_toml=self.settings.is_toml,
-            is_beside=self.aside_is_beside,
+            is_beside=self.aside.is_beside,
             plan=bench.plan,
             where=bench.recipe.devices.where,
             place=self._place() if self.there.where else "",
             problems=() if self.settings.is_toml else tuple(self.form.problems()),
-            change="" if self.aside_is_beside else self.fit.change.text,
+            change="" if self.aside.is_beside else self.fit.change.text,
         )
 
     def _show(self) -> None:

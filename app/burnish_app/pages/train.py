@@ -272,10 +272,16 @@ class TrainPage(Page):
             return
         self.clear_banner()
         self._is_asked = True
-        run, done = self._summary.folder, self._done
+        run = self._summary.folder
+
+        def done(_result: object) -> None:
+            self.refresh_runs.emit()
+            if run == self.bench.run:  # the person may have gone on to another run
+                self._is_asked = False
+                self._show()
 
         def refused(failure: Failure) -> None:
-            if run == self.bench.run:  # the person may have gone on to another run
+            if run == self.bench.run:
                 self._refused(failure)
 
         if action == "resume":
@@ -283,11 +289,6 @@ class TrainPage(Page):
         else:
             self.client.send(CommandRequest, run=run, command=action, on_result=done, on_failure=refused, owner=self)
         self.set_foot_note(_ASKED)
-        self._show()
-
-    def _done(self, _result: object) -> None:
-        self._is_asked = False
-        self.refresh_runs.emit()
         self._show()
 
     def _refused(self, failure: Failure) -> None:

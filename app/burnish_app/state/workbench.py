@@ -64,6 +64,7 @@ class Workbench(QObject):
         self.last = LastWork(self._file)
         saved, self._recipe = self.last.saved, self.last.recipe
         self._model, self._dataset, self._suggestion = saved.model, saved.dataset, saved.suggestion
+        self._last_dataset = self.data_files, saved.dataset
         choices = dataset_choices(self._recipe)
         self._dataset_from = DatasetInputs(choices, saved.stamps) if saved.stamps else None
         self._plan: RunPlan | None = None
@@ -114,6 +115,12 @@ class Workbench(QObject):
     def dataset(self) -> DatasetFacts | None:
         """The facts about the data; None until it was inspected with this model."""
         return self._dataset
+
+    @property
+    def last_dataset(self) -> DatasetFacts | None:
+        """The facts about the chosen files, while they are inspected again the former ones; None: not known."""
+        files, facts = self._last_dataset
+        return facts if files == self.data_files else None
 
     @property
     def suggestion(self) -> Suggestion | None:
@@ -291,6 +298,8 @@ class Workbench(QObject):
             inputs: result of `dataset_inputs` from before the inspection; None: unknown.
         """
         self._dataset, self._dataset_from = dataset, inputs
+        if dataset is not None:
+            self._last_dataset = self.data_files, dataset
         self._notify("dataset")
 
     def dataset_inputs(self) -> DatasetInputs:

@@ -4,6 +4,7 @@ import pytest
 from PySide6.QtCore import QObject
 from shiboken6 import delete
 
+from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.question import Question
 from burnish_engine.contract.serve.model_requests import MachineRequest
 
@@ -122,3 +123,12 @@ def test_nothing_is_heard_once_the_asker_is_gone(engine, asker):
     delete(asker)
     engine.answer("machine", detail="late")
     assert heard == [("changed", True)]
+
+
+def test_a_question_that_waits_for_the_engine_s_start_is_asked_anew_without_a_pause(qapp):
+    engine = EngineClient()
+    asker = Asker(engine)
+    for _ in range(2):
+        asker.question.ask(MachineRequest)
+    assert asker.heard == [("changed", True)] * 2
+    engine.close()

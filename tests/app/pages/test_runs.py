@@ -5,6 +5,7 @@ import math
 import pytest
 from app.conftest import PATIENCE_MS
 from app.facts.run_summaries import RUNS, summary
+from app.measures.headings import cut_headings
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 
@@ -152,6 +153,17 @@ def test_runs_are_sorted_by_a_heading_and_those_without_a_value_stand_last(page)
     assert names(page)[0] == "hot"
     assert names(page)[-1] == "faq"
     assert "↓" in page.order.headerData(column("Held out"), Qt.Orientation.Horizontal)
+
+
+@pytest.mark.gui
+def test_the_arrow_of_the_sorted_column_cuts_no_heading(page, qtbot):
+    page.resize(1030, 700)
+    page.show()
+    page.runs_changed(RUNS)
+    for heading in ("To best", "Held out"):
+        page.table.sortByColumn(column(heading), Qt.SortOrder.AscendingOrder)
+        assert not page.table.isColumnHidden(column(heading))
+        assert cut_headings(page.table) == []
 
 
 @pytest.mark.quick_cases(1)

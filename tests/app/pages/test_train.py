@@ -10,6 +10,7 @@ from app.measures.handler_budget import assert_within_budget
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 
+from burnish_app.pages.train import TrainPage
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.charts.chart import Chart
@@ -23,6 +24,7 @@ from burnish_engine.contract.run.events import BestKept, CommandDone, LayersPlac
 from burnish_engine.contract.run.fold import EvaluationHistory
 from burnish_engine.contract.run.state import RunStateFile
 
+from support.app.held_client import HeldClient
 from support.machines.hardware import history_of, recorded
 
 
@@ -164,6 +166,24 @@ def test_a_refused_command_is_said_in_place(qtbot, page, follow, answers):
     qtbot.waitUntil(lambda: page.shown_banner is not None)
     assert page.shown_banner.what == "The run has ended."
     assert page.buttons["pause"].isEnabled()
+
+
+def test_the_answer_to_a_command_of_another_run_ends_no_wait(qtbot, tmp_path):
+    engine, bench = HeldClient(), Workbench()
+    page = TrainPage(engine, bench)
+    qtbot.addWidget(page)
+    runs = [write_run(tmp_path / name, *TRAIN_SCENES["training"]) for name in ("first", "second")]
+    for run in runs:
+        bench.set_run(run.folder)
+        page.runs_changed(runs)
+        page.buttons["pause"].click()
+    first, second = engine.open("command")
+    engine.answer("command", to=first)
+    assert not page.buttons["pause"].isEnabled()
+    engine.answer("command", to=second)
+    assert page.buttons["pause"].isEnabled()
+    page.closing()
+    engine.close()
 
 
 def fail(follow, code, message="It failed. Do something."):

@@ -63,6 +63,16 @@ def test_other_data_keeps_the_model(full):
     assert full.dataset is None
 
 
+def test_the_last_facts_of_the_same_files_are_known_while_they_are_inspected_again(full):
+    full.set_model_path("embedded")
+    assert (full.dataset, full.last_dataset) == (None, DATA)
+    files = full.data_files
+    full.set_data_files(["/other.jsonl"])
+    assert full.last_dataset is None
+    full.set_data_files(files)
+    assert full.last_dataset == DATA
+
+
 def test_another_setting_makes_only_the_plan_stale(full):
     names = heard(full)
     train = full.recipe.train.model_copy(update={"epochs": 5.0})

@@ -59,6 +59,7 @@ class FittingTable(QTableView):
         self.setModel(model)
         if narrow:
             model.modelReset.connect(self._fit)
+        model.layoutChanged.connect(self._fit)  # the heading that rows are sorted by may have an arrow
         self.setItemDelegate(TextColorDelegate(self))
         self.setAccessibleName(name)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)

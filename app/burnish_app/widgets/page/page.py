@@ -24,6 +24,7 @@ from burnish_app.widgets.basic.card import CardGround
 from burnish_app.widgets.basic.pill import Pill, PillTone
 from burnish_app.widgets.basic.text import ElidedLabel, body
 from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.widgets.page.aside import Aside
 from burnish_app.widgets.page.banner import Banner, BannerAction, BannerKind
 from burnish_app.widgets.page.column import STRETCH, put_in_the_middle, set_line
 from burnish_app.widgets.page.foot import Foot
@@ -35,7 +36,6 @@ from burnish_engine.contract.serve.replies import RunSummary
 
 _PASSING_MS = 12_000
 _SUBTITLE_PX = 360  # width from which a long line may stand behind the question
-_ASIDE_PX, _ASIDE_FROM_PX = 372, 960  # width of what stands beside the column, and the page's from which it does
 
 
 class Page(QWidget):
@@ -49,15 +49,14 @@ class Page(QWidget):
         key: key of the page in `page_list.PAGES`.
         title: name of the page in the sidebar.
         question: question that the page answers.
-        has_aside: whether something stands beside the column on wide pages and is always in view.
+        has_aside: whether cards are beside the column on wide pages.
         fills: whether the content takes all of the height instead of as much as it needs.
         wants_runs: whether the window polls runs more often while the page is shown.
         column: layout for the content, inside a scroll area.
-        aside: layout beside the column; on narrow pages it is at the column's top.
+        aside: place for cards beside the column.
         status_changed: signal with the new status for the sidebar.
         go_to: signal with the key of another page that the window shall show.
         help_asked: signal without arguments that asks the window to open the guide at this page.
-        aside_moved: signal with whether the aside stands beside the column now, not at its top.
         refresh_runs: signal without arguments that asks the window to poll all runs now; `runs_changed` follows.
         activities_changed: signal with every `Activity` of the page that is not a run, an export or a duel.
         foot: note and actions at the foot of the page.
@@ -78,7 +77,6 @@ class Page(QWidget):
     refresh_runs = Signal()
     help_asked = Signal()
     activities_changed = Signal(list)
-    aside_moved = Signal(bool)
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__()
@@ -97,21 +95,13 @@ class Page(QWidget):
         self.subtitle = body("", "muted")
         self.subtitle.hide()
         self._notices = QVBoxLayout()
-        self.column, self.aside = QVBoxLayout(), QVBoxLayout()
-        for layout in (self.column, self.aside):
-            layout.setSpacing(GAP_PX)
-        self._aside = CardGround()
-        self._aside_ground = QVBoxLayout(self._aside)
-        self._aside_ground.addLayout(self.aside)
-        self._aside_ground.addStretch(1)
-        self._aside_on_top = QVBoxLayout()
-        self._aside_scroll = self._make_aside_scroll()
-        self._aside_is_beside: bool | None = None
+        self.column, self.aside = QVBoxLayout(), Aside()
+        self.column.setSpacing(GAP_PX)
         self._scroll = self._make_scroll()
         middle = QHBoxLayout()
         middle.setSpacing(0)
         middle.addWidget(self._scroll, 1)
-        middle.addWidget(self._aside_scroll)
+        middle.addWidget(self.aside)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
@@ -120,7 +110,8 @@ class Page(QWidget):
         outer.addLayout(self._dock_place)
         self.foot = Foot()
         outer.addWidget(self.foot)
-        self._place_aside()
+        if self.has_aside:
+            self.aside.place(self.width())
 
     @property
     def status(self) -> StepStatus:
@@ -218,7 +209,8 @@ class Page(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Put what stands beside the column where there is room for it."""
         super().resizeEvent(event)
-        self._place_aside()
+        if self.has_aside:
+            self.aside.place(self.width())
 
     def banner(
         self,
@@ -358,47 +350,6 @@ class Page(QWidget):
     def _forget_banner(self) -> None:
         self._banner = None
 
-    def _place_aside(self) -> None:
-        beside = self.has_aside and self.width() >= _ASIDE_FROM_PX
-        if not self.has_aside or self._aside_is_beside == beside:
-            return
-        self._aside_is_beside = beside
-        if beside:
-            self._aside_on_top.removeWidget(self._aside)
-            self._aside_scroll.setWidget(self._aside)
-        else:
-            self._aside_scroll.takeWidget()
-            self._aside_on_top.addWidget(self._aside)
-        self._fit_aside()
-        self._aside_scroll.setVisible(beside)
-        self._aside.show()
-        self.aside_moved.emit(beside)
-
-    def _fit_aside(self) -> None:
-        """Let what stands beside the column end above the foot's last button, with a scroll bar and without."""
-        if self._aside_is_beside:
-            scrolls = self._aside_scroll.verticalScrollBar().maximum() > 0
-            right = MARGIN_PX if scrolls else MARGIN_PX + SCROLL_BAR_PX
-            self._aside_ground.setContentsMargins(UNIT, MARGIN_PX, right, MARGIN_PX)
-        else:
-            self._aside_ground.setContentsMargins(0, 0, 0, 0)
-
-    @property
-    def aside_is_beside(self) -> bool:
-        """Whether what stands beside the column on wide pages does so now; else it is at the column's top."""
-        return bool(self._aside_is_beside)
-
-    def _make_aside_scroll(self) -> QScrollArea:
-        scroll = QScrollArea()
-        scroll.setWidgetResizable(True)
-        scroll.setFrameShape(QFrame.Shape.NoFrame)
-        scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setFixedWidth(_ASIDE_PX)
-        scroll.verticalScrollBar().rangeChanged.connect(self._fit_aside)
-        scroll.hide()
-        return scroll
-
     def _make_head(self) -> QVBoxLayout:
         named = FlowLayout(UNIT + 4, UNIT // 2)
         named.addWidget(self.name_label)
@@ -430,7 +381,7 @@ class Page(QWidget):
         content.setSpacing(2 * UNIT)
         content.addLayout(self._make_head())
         content.addLayout(self._notices)
-        content.addLayout(self._aside_on_top)
+        content.addLayout(self.aside.on_top)
         content.addLayout(self.column, STRETCH if self.fills else 0)
         content.addStretch(0 if self.fills else STRETCH)
         holder = QWidget()

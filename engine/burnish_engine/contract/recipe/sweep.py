@@ -165,7 +165,7 @@ def _parse(key: str, annotation: Any, part: str) -> bool | int | float | str:
                 return number
         if get_origin(kind) is Literal and part in map(str, get_args(kind)):
             return next(choice for choice in get_args(kind) if str(choice) == part)
-    raise UsageError(f"{key} = {part} is no value for it: {_wanted(kinds)} is wanted.", "Correct it and try again.")
+    raise UsageError(f'"{part}" is no value for {key}: it takes {_wanted(kinds)}.', "Correct it and try again.")
 
 
 def _wanted(kinds: Sequence[Any]) -> str:

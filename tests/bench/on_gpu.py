@@ -138,7 +138,7 @@ def mixes(out: Path) -> None:
 
 
 def masking(out: Path) -> None:
-    """What Magma costs of a step, and what other optimizers do."""
+    """Time steps with Magma and with each optimizer."""
     for optimizer, kind in (
         ("adamw", "off"),
         ("adamw", "magma"),

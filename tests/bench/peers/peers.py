@@ -95,7 +95,7 @@ def command(run: Run, options: argparse.Namespace) -> list[str]:
 
 
 def least_of_peers(run: Run, rows: list[dict[str, Any]]) -> float:
-    """What the most frugal peer allocated in the same setting, GiB: all that Burnish may reserve."""
+    """Memory that the most frugal peer allocated in the same setting, GiB; Burnish may reserve no more."""
     same = {name: getattr(run, name) for name in ("model", "method", "tokens", "checkpointing")}
     found = [
         row["peak_allocated_gib"]

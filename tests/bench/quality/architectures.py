@@ -43,7 +43,7 @@ def off(model: Any) -> float:
 
 
 def look(name: str) -> tuple[str, str]:
-    """What became of an architecture, and more about it."""
+    """Try an architecture; return its verdict and a detail."""
     try:
         model = small_model(name)
         if model is None:

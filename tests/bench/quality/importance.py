@@ -1,4 +1,4 @@
-"""What an importance matrix is worth: KL and gain kept of a run's files with it and without.
+"""KL and gain kept of a run's quantized files with an importance matrix and without.
 
     python tests/bench importance RUN OUT [TYPE ...]
 

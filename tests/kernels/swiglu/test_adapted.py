@@ -20,7 +20,7 @@ kernels = pytest.mark.skipif(
 @pytest.mark.parametrize("size", [1536, 3072, 8192, 9728, 14336])
 @pytest.mark.parametrize("ranks", [(16, 16, 16), (64, 64, 64), (16, 0, 0)])
 def test_the_grid_fills_a_large_device(tokens, size, ranks):
-    plan = tiles.backward_plan(tokens, size, torch.bfloat16, ranks)
+    plan = tiles.backward_plan(tokens, size, 2, ranks)
     programs = plan.splits * -(size // -plan.tile.C)
     # Of eight warps each: two or three fill a multiprocessor.
     assert 2 * 132 <= programs <= tiles.PROGRAMS
@@ -30,8 +30,8 @@ def test_the_grid_fills_a_large_device(tokens, size, ranks):
     ("tokens", "size"), itertools.product((1, 31, 32, 129, 4099, 16384), (8, 600, 3072, 28672, 100_000))
 )
 def test_every_part_has_tokens_and_every_token_a_part(tokens, size):
-    for dtype in (torch.float32, torch.bfloat16):
-        plan = tiles.backward_plan(tokens, size, dtype, (64, 16, 16))
+    for width in (4, 2):
+        plan = tiles.backward_plan(tokens, size, width, (64, 16, 16))
         assert plan.tokens % plan.tile.T == 0
         assert (plan.splits - 1) * plan.tokens < tokens <= plan.splits * plan.tokens
 
@@ -46,6 +46,7 @@ def test_every_part_has_tokens_and_every_token_a_part(tokens, size):
         ((0, 0, 0), torch.bfloat16, False),
         ((), torch.bfloat16, False),
         ((16, 16, 16), torch.float64, False),
+        ((16, 16, 16), torch.int32, False),
     ],
 )
 def test_which_adapters_are_done_at_once(ranks, dtype, can):

@@ -34,10 +34,10 @@ from burnish_engine.models.decoder.layer_tensors import (
 from burnish_engine.models.decoder.mixers.declared import layer_tensors
 from burnish_engine.models.families.experts import ExpertRole
 from burnish_engine.models.families.matrices import StackName, feed_forward_width
+from burnish_kernels.swiglu.adapted.tiles import backward_plan
 
 _LAST_PRODUCTS: dict[Phase, ExpertRole] = {"feed_forward": "down", "input_gradient": "gate_up"}
 """The stack of experts that is multiplied with when a phase has the most tensors."""
-_PROGRAMS, _FEWEST_BLOCKS = 792, 4  # `PROGRAMS`, `_FEWEST_BLOCKS` of `swiglu.adapted.tiles`
 
 
 @dataclass(frozen=True)
@@ -202,22 +202,13 @@ def evaluated_bytes(shape: LayerShape, tokens: int, mlp_chunk_tokens: int) -> in
 
 
 def parts_bytes(shape: LayerShape, tokens: int) -> int:
-    """Count the fp32 partial sums of the fused activation's backward pass over a number of tokens, bytes.
-
-    `burnish_kernels.swiglu.adapted.tiles.backward_plan` starts as many programs as fill a card, each with blocks of
-    columns and tokens.
-    """
+    """Count the fp32 partial sums of the fused activation's backward pass over a number of tokens, bytes."""
     made, size = shape.stacks, shape.wide
     if not is_fused(made, shape.adapter, cuda=shape.cuda):
         return 0
     widest = max(made["gate_up"].widest, made["down"].widest)
-    finds_largest = shape.eight_bits in {"fp8", "int8"}  # with their rows' largest magnitudes a tile is narrower
-    columns = 128 if widest <= 16 and shape.width == 2 and not finds_largest else 64
-    block = 32 if shape.width == 2 else 16
-    blocks = -(-tokens // block)
-    splits = max(1, min(_PROGRAMS // -(-size // columns), blocks // _FEWEST_BLOCKS))
-    splits = -(-blocks // -(-blocks // splits))
-    return 4 * splits * size * (made["gate_up"].rank + made["down"].rank)
+    plan = backward_plan(tokens, size, shape.width, [widest], largest=shape.eight_bits in {"fp8", "int8"})
+    return 4 * plan.splits * size * (made["gate_up"].rank + made["down"].rank)
 
 
 def _phase_bytes(shape: LayerShape, phase: Phase, *, chunked: bool) -> PhaseBytes:

@@ -35,6 +35,7 @@ from burnish_engine.models.decoder.frozen.declared import MX_BLOCK
 from burnish_engine.models.decoder.mixers.declared import declared_mixer
 from burnish_engine.models.families import layer_matrices
 from burnish_engine.models.families.matrices import STACK_NAMES, StackName, stack_of
+from burnish_kernels.swiglu.adapted.tiles import MAX_RANK
 
 RANK_UNIT = 16
 _ALIGNMENT = 128  # elements; matrices start at multiples of it
@@ -45,7 +46,6 @@ _HEAD_CHUNK_TOKENS = 4096
 memory."""
 _HEAD_CHUNK_TOKENS_CPU = 256  # padding costs time there, and small products nothing
 _HEAD_STEP = 256
-_FUSED_RANK = 64  # largest padded rank that the activation's kernel fuses
 # Time of attention's backward pass on a GPU by that of the forward pass: seven products instead of two, at a higher
 # rate; where the keys' gradients take most of it; and of the queries' gradients alone.
 _BACKWARD, _SLOW_BACKWARD, _BACKWARD_QUERIES = 3.0, 6.0, 1.2
@@ -144,7 +144,7 @@ def is_fused(made: Mapping[StackName, StackShape], adapter: AdapterSection, *, c
     if "gate_up" not in made:
         return False
     widest = max(made["gate_up"].widest, made["down"].widest)
-    return cuda and not adapter.dropout and adapter.method != "dora" and 0 < widest <= _FUSED_RANK
+    return cuda and not adapter.dropout and adapter.method != "dora" and 0 < widest <= MAX_RANK
 
 
 def frozen_weights(

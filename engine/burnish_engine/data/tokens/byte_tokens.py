@@ -76,7 +76,7 @@ class ByteTokens:
         raw = np.frombuffer(whole.encode(), dtype=np.uint8)
         sizes = list(map(len, texts)) if len(raw) == len(whole) else [len(text.encode()) for text in texts]
         last = np.cumsum(counts, dtype=np.int64)
-        if not lengths.all() or not np.array_equal(np.concatenate([[0], ends])[last], np.cumsum(sizes)):
+        if not np.array_equal(np.concatenate([[0], ends])[last], np.cumsum(sizes)):
             return None
         offsets = np.stack([ends - lengths, ends], axis=1)
         if len(raw) != len(whole):

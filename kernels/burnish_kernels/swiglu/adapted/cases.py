@@ -213,7 +213,7 @@ def _backward_compilation(
 ) -> Compilation:
     from burnish_kernels.swiglu.adapted import kernel, tiles
 
-    tile = tiles.backward_tile(dtype, ranks, largest=largest)
+    tile = tiles.backward_tile(dtype.itemsize, ranks, largest=largest)
     pointers = ("dact", "gate", "up", "dgate", "dup", "act_p", "gate_p", "up_p")
     signature = {f"{name}_ptr": f"*{NAMES[dtype]}" for name in pointers} | {"parts_ptr": "*fp32"}
     signature |= {"factor_ptr": "*fp32", "largest_ptr": "*i32" if largest else "*fp32"}
@@ -231,7 +231,7 @@ def _backward_compilation(
 def _forward_compilation(dtype: torch.dtype, activation: str, ranks: int) -> Compilation:
     from burnish_kernels.swiglu.adapted import kernel, tiles
 
-    tile = tiles.forward_tile(dtype, ranks)
+    tile = tiles.forward_tile(dtype.itemsize, ranks)
     signature = {f"{name}_ptr": f"*{NAMES[dtype]}" for name in ("gate", "up", "a", "act", "out")}
     strided = ("gate", "a", "act", "out")
     signature |= dict.fromkeys(("T", "size", "ranks", *(f"{name}_stride" for name in strided)), "i32")

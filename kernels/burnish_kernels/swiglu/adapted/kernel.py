@@ -217,7 +217,7 @@ def launch_forward(
     assert gate_up_TJ.shape == (rows, 2 * size)
     assert a_RI.shape == (ranks, size)
     assert xa_TR.shape == (rows, ranks)
-    tile = forward_tile(act_TI.dtype, ranks)
+    tile = forward_tile(act_TI.dtype.itemsize, ranks)
     adapted_forward_kernel[(triton.cdiv(rows, tile.T),)](
         gate_ptr=gate_up_TJ,
         up_ptr=gate_up_TJ[:, size:],

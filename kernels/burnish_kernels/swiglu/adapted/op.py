@@ -128,7 +128,7 @@ def backward_adapted(
     tokens, size = dact_TI.shape
     if not tokens:
         return dgate_up_TJ
-    plan = backward_plan(tokens, size, gate_up_TJ.dtype, ranks, largest=largest_out is not None)
+    plan = backward_plan(tokens, size, gate_up_TJ.dtype.itemsize, ranks, largest=largest_out is not None)
     parts = torch.empty((plan.splits, sum(ranks), size), dtype=torch.float32, device=gate_up_TJ.device)
     factors = [None if outer is None else outer.factor_TR for outer in outers]
     launch_backward(

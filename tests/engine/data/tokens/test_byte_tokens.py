@@ -22,8 +22,9 @@ def bare(tokenizer):
 
 def test_ids_and_offsets_are_the_tokenizers_own(make_tokenizer):
     tokenizer = make_tokenizer()
+    tokenizer.add_tokens([AddedToken("<\uff5cend\uff5c>", special=True), AddedToken("\u00fcber")])
     backend = bare(tokenizer)
-    texts = [*TEXTS, f"{tokenizer.eos_token}\u00fc{tokenizer.eos_token} x"]
+    texts = [*TEXTS, f"{tokenizer.eos_token}\u00fc{tokenizer.eos_token} x", "\u00e4<\uff5cend\uff5c>\u00fcber\u00e4"]
     assert ByteTokens.is_lossless(backend)
     placed, right = ByteTokens(backend).place(texts), backend.encode_batch(texts, add_special_tokens=False)
     assert placed.counts == [len(one) for one in right]
@@ -49,6 +50,7 @@ def test_a_text_that_the_tokenizer_changes_is_not_placed(make_tokenizer):
     tokenizer.backend_tokenizer.normalizer = normalizers.NFC()
     placed = ByteTokens(bare(tokenizer))
     assert placed.place(["a", "e\u0301"]) is None
+    assert placed.place(["a", "q\u0307\u0323"]) is None  # two marks change places, and no byte is added or lost
     assert placed.place(["a", "\u00e9"]) is not None
 
 
@@ -60,11 +62,13 @@ def test_tokens_of_another_length_are_not_placed(make_tokenizer):
 
 
 def test_other_kinds_of_tokenizers_are_asked_for_offsets(make_tokenizer):
-    swallowing, lower, spaced = make_tokenizer(), make_tokenizer(), make_tokenizer()
+    swallowing, lower, spaced, words = (make_tokenizer() for _ in range(4))
     swallowing.add_tokens([AddedToken("<|bot|>", rstrip=True, special=True)])
     lower.backend_tokenizer.normalizer = normalizers.Lowercase()
     spaced.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    assert not any(ByteTokens.is_lossless(bare(one)) for one in (swallowing, lower, spaced))
+    whole = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), whole])
+    assert not any(ByteTokens.is_lossless(bare(one)) for one in (swallowing, lower, spaced, words))
 
 
 def test_nothing_to_tokenize(make_tokenizer):

@@ -10,6 +10,7 @@ import sys
 from collections import defaultdict
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -44,8 +45,10 @@ class Record:
                 "join file on file.id = line_bits.file_id join context on context.id = line_bits.context_id"
             ):
                 test = _PHASE.sub("", context)
-                if test and Path(path).is_relative_to(ROOT):
-                    lines[Path(path).relative_to(ROOT).as_posix()][test].update(numbits_to_nums(bits))
+                if test and (file := _here(path)):
+                    lines[file][test].update(numbits_to_nums(bits))
+        if not lines:
+            raise SystemExit(f"{folder} names no file of {ROOT}: record the suite here first.")
         seconds = json.loads((folder / "seconds.json").read_text(encoding="utf-8"))
         quick = folder / "quick.txt"
         named = frozenset(quick.read_text(encoding="utf-8").splitlines()) if quick.exists() else frozenset()
@@ -77,6 +80,14 @@ class Record:
         command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not gpu and not long"]
         printed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
         return [line for line in printed.splitlines() if line in self.seconds]
+
+
+@cache
+def _here(path: str) -> str:
+    """Return a recorded file's path from this repository's root, wherever it was recorded; empty where it is gone."""
+    parts = Path(path).parts
+    tails = ("/".join(parts[first:]) for first in range(1, len(parts)))
+    return next((tail for tail in tails if (ROOT / tail).is_file()), "")
 
 
 def room_of(file: str) -> str:

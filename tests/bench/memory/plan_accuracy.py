@@ -29,7 +29,7 @@ from bench.shared.commands import BURNISH
 from bench.shared.gpus import memory_reader, visible_gpus
 from bench.shared.random_models import make_models
 
-# name: model, tokens a pass, adapter, train options beside them
+# name: model, tokens a pass, adapter, train options beside them. An adapter with PEFT's own options is begun with PEFT.
 CONFIGS = {
     "cuda": {
         "0.6B-2k": ("qwen3-0.6b", 2048, {"rank": 16}, {}),
@@ -55,6 +55,10 @@ CONFIGS = {
         "360M-512-bf16": ("smollm2-360m", 512, {"rank": 8}, {"precision": "bf16"}),
         "55M-1k-fp32": ("llama-55m", 1024, {"rank": 16}, {"precision": "fp32"}),
         "55M-2k-bf16": ("llama-55m", 2048, {"rank": 16}, {"precision": "bf16"}),
+        "135M-1k-embedding": ("smollm2-135m", 1024, {"modules_to_save": ["embed_tokens"]}, {"precision": "fp32"}),
+        "135M-1k-rows": ("smollm2-135m", 1024, {"trainable_token_indices": [1, 2, 3]}, {"precision": "fp32"}),
+        "55M-1k-head-bf16": ("llama-55m", 1024, {"modules_to_save": ["lm_head"]}, {"precision": "bf16"}),
+        "55M-1k-tables-lora": ("llama-55m", 1024, {"target_modules": ["q_proj", "embed_tokens", "lm_head"]}, {}),
     },
 }
 
@@ -64,6 +68,8 @@ def measure(work: Path, device: str, name: str, steps: int, engine: str) -> dict
     model, tokens, adapter, train = CONFIGS[device][name]
     folder = work / "models" / model
     make_models(folder.parent, [model])
+    if adapter.keys() & {"modules_to_save", "trainable_token_indices", "target_modules"}:
+        adapter = {"start": str(begin_adapter(folder, work / "adapters" / name, adapter))}
     data = work / "data.jsonl"
     if not data.is_file():
         write_chats(data, 1500)
@@ -103,6 +109,17 @@ def measure(work: Path, device: str, name: str, steps: int, engine: str) -> dict
         "supervised": max(event["supervised_tokens"] for event in done),
         "parts": {part["name"]: part["bytes"] for part in plan["memory"]},
     }
+
+
+def begin_adapter(model: Path, folder: Path, options: dict) -> Path:
+    """Save an adapter that PEFT makes of a model with its own options; returns its folder."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    base = AutoModelForCausalLM.from_pretrained(model)
+    config = LoraConfig(task_type="CAUSAL_LM", r=16, lora_alpha=32, **{"target_modules": ["q_proj"], **options})
+    get_peft_model(base, config).save_pretrained(folder)
+    return folder
 
 
 def recipe_text(folder: Path, data: Path, device: str, tokens: int, adapter: dict, train: dict, steps: int) -> str:

@@ -40,7 +40,7 @@ class RecipePage(Page):
     """Requests a suggestion when model, data or target changed, and a plan with every edit."""
 
     key, title, question = "recipe", tr("Recipe"), tr("Will it fit?")
-    has_aside = True
+    has_side_column = True
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
@@ -85,10 +85,10 @@ class RecipePage(Page):
         self.files.failed.connect(lambda what, remedy: self.banner("error", what, remedy))
         self.add_secondary(tr("Import ..."), self.files.ask_import, "import")
         self.add_secondary(tr("Export ..."), self._export, "export")
-        self.aside.column.addWidget(self.fit)
+        self.side.column.addWidget(self.fit)
         self.place = PlaceCard(self.there)
-        self.aside.column.addWidget(self.place)
-        self.aside.column.addWidget(self.preview)
+        self.side.column.addWidget(self.place)
+        self.side.column.addWidget(self.preview)
         self.column.addWidget(self.settings)
         self.parts |= {"busy": self.settings.busy, "preview": self.preview}
         self.set_primary(tr("Start training"), self._press_primary, "rocket")
@@ -96,8 +96,8 @@ class RecipePage(Page):
             self.suggestions.keep()
         self._refresh_form()
         bench.changed.connect(self._bench_changed)
-        self.aside.moved.connect(self._place_panel)
-        self._place_panel(self.aside.is_beside)
+        self.side.moved.connect(self._place_panel)
+        self._place_panel(self.side.is_beside)
 
     def shown(self) -> None:
         """Request a suggestion if its inputs changed, and a new plan, because free memory changes."""
@@ -364,12 +364,12 @@ class RecipePage(Page):
             is_starting=self.starting.is_waiting,
             is_planning=self.plans.is_waiting,
             is_toml=self.settings.is_toml,
-            is_beside=self.aside.is_beside,
+            is_beside=self.side.is_beside,
             plan=bench.plan,
             where=bench.recipe.devices.where,
             place=self._place() if self.there.where else "",
             problems=() if self.settings.is_toml else tuple(self.form.problems()),
-            change="" if self.aside.is_beside else self.fit.change.text,
+            change="" if self.side.is_beside else self.fit.change.text,
         )
 
     def _show(self) -> None:

@@ -24,7 +24,7 @@ from burnish_app.widgets.basic.card import CardGround
 from burnish_app.widgets.basic.pill import Pill, PillTone
 from burnish_app.widgets.basic.text import ElidedLabel, body
 from burnish_app.widgets.basic.wrapping import FlowLayout
-from burnish_app.widgets.page.aside import Aside
+from burnish_app.widgets.page.side_column import SideColumn
 from burnish_app.widgets.page.banner import Banner, BannerAction, BannerKind
 from burnish_app.widgets.page.column import STRETCH, put_in_the_middle, set_line
 from burnish_app.widgets.page.foot import Foot
@@ -49,11 +49,11 @@ class Page(QWidget):
         key: key of the page in `page_list.PAGES`.
         title: name of the page in the sidebar.
         question: question that the page answers.
-        has_aside: whether cards are beside the column on wide pages.
+        has_side_column: whether cards are beside the column on wide pages.
         fills: whether the content takes all of the height instead of as much as it needs.
         wants_runs: whether the window polls runs more often while the page is shown.
         column: layout for the content, inside a scroll area.
-        aside: place for cards beside the column.
+        side: place for cards beside the column.
         status_changed: signal with the new status for the sidebar.
         go_to: signal with the key of another page that the window shall show.
         help_asked: signal without arguments that asks the window to open the guide at this page.
@@ -68,7 +68,7 @@ class Page(QWidget):
     title: ClassVar[str] = ""
     question: ClassVar[str] = ""
 
-    has_aside: ClassVar[bool] = False
+    has_side_column: ClassVar[bool] = False
     fills: ClassVar[bool] = False
     wants_runs: ClassVar[bool] = False
 
@@ -95,13 +95,13 @@ class Page(QWidget):
         self.subtitle = body("", "muted")
         self.subtitle.hide()
         self._notices = QVBoxLayout()
-        self.column, self.aside = QVBoxLayout(), Aside()
+        self.column, self.side = QVBoxLayout(), SideColumn()
         self.column.setSpacing(GAP_PX)
         self._scroll = self._make_scroll()
         middle = QHBoxLayout()
         middle.setSpacing(0)
         middle.addWidget(self._scroll, 1)
-        middle.addWidget(self.aside)
+        middle.addWidget(self.side)
         outer = QVBoxLayout(self)
         outer.setContentsMargins(0, 0, 0, 0)
         outer.setSpacing(0)
@@ -110,8 +110,8 @@ class Page(QWidget):
         outer.addLayout(self._dock_place)
         self.foot = Foot()
         outer.addWidget(self.foot)
-        if self.has_aside:
-            self.aside.place(self.width())
+        if self.has_side_column:
+            self.side.place(self.width())
 
     @property
     def status(self) -> StepStatus:
@@ -209,8 +209,8 @@ class Page(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Put what stands beside the column where there is room for it."""
         super().resizeEvent(event)
-        if self.has_aside:
-            self.aside.place(self.width())
+        if self.has_side_column:
+            self.side.place(self.width())
 
     def banner(
         self,
@@ -381,7 +381,7 @@ class Page(QWidget):
         content.setSpacing(2 * UNIT)
         content.addLayout(self._make_head())
         content.addLayout(self._notices)
-        content.addLayout(self.aside.on_top)
+        content.addLayout(self.side.on_top)
         content.addLayout(self.column, STRETCH if self.fills else 0)
         content.addStretch(0 if self.fills else STRETCH)
         holder = QWidget()

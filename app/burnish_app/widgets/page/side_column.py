@@ -8,10 +8,10 @@ from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout
 from burnish_app.look.tokens import GAP_PX, MARGIN_PX, SCROLL_BAR_PX, UNIT
 from burnish_app.widgets.basic.card import CardGround
 
-_WIDTH_PX, _FROM_PX = 372, 960  # its width, and the page's from which it is beside the column
+_WIDTH_PX, _FROM_PX = 372, 960  # width; least width of a page that has it beside its column
 
 
-class Aside(QScrollArea):
+class SideColumn(QScrollArea):
     """Holds cards beside the column on wide pages, and at the column's top on narrow ones.
 
     Attributes:

@@ -24,10 +24,10 @@ from burnish_app.widgets.basic.card import CardGround
 from burnish_app.widgets.basic.pill import Pill, PillTone
 from burnish_app.widgets.basic.text import ElidedLabel, body
 from burnish_app.widgets.basic.wrapping import FlowLayout
-from burnish_app.widgets.page.side_column import SideColumn
 from burnish_app.widgets.page.banner import Banner, BannerAction, BannerKind
 from burnish_app.widgets.page.column import STRETCH, put_in_the_middle, set_line
 from burnish_app.widgets.page.foot import Foot
+from burnish_app.widgets.page.side_column import SideColumn
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe

@@ -84,6 +84,7 @@ class DecoderGenerator(TextGenerator):
         ids = [list(prompt) for prompt in prompts]
         lengths = [len(prompt) for prompt in ids]
         self._make_room(max(lengths) + reserve)
+        self._decoder.expire_magnitudes()  # training may have moved them
         replies = DecoderReplies(ids, MixerCaches(self._decoder, lengths, reserve))
         return replies, self._read(replies, range(len(ids)))
 
@@ -168,7 +169,7 @@ def _view(decoder: Decoder, positions: int, *, adapted: bool) -> Decoder:
 
 def _stack_view(own: StackedLinear, *, adapted: bool) -> StackedLinear:
     if adapted or not own.rank:
-        return StackedLinear(own.stack, own.frozen, own.bias_N)
+        return StackedLinear(own.stack, own.frozen, own.bias_N, own.magnitudes)
     return StackedLinear(Stack(own.outputs, own.inputs), own.frozen.bare(own.outputs, own.inputs), own.bias_N)
 
 

@@ -148,14 +148,21 @@ def test_texts_outgrow_the_rope_table(folders, shape, monkeypatch):
     )
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("shape", ["llama", "qwen2", "gemma3", "phi3", "lfm2-bias"])
-@pytest.mark.parametrize("rslora", [False, True])
-def test_adapters_speak_as_in_peft_and_can_be_silent(folders, tmp_path, shape, rslora):
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ("qwen2", {"rslora": True}),
+        ("llama", {"dora": True}),
+        *((shape, {}) for shape in ("llama", "qwen2", "gemma3", "phi3", "lfm2-bias")),
+        *((shape, {"dora": True}) for shape in ("gemma3", "lfm2-bias")),
+    ],
+)
+def test_adapters_speak_as_in_peft_and_can_be_silent(folders, tmp_path, shape, options):
     from peft import PeftModel
 
     folder = folders(shape)
-    adapter = tiny_models.lora(folder, tmp_path / "adapter", rank=5, rslora=rslora)
+    adapter = tiny_models.lora(folder, tmp_path / "adapter", rank=5, **options)
     tuned, base = PeftModel.from_pretrained(tiny_models.load(folder), str(adapter)).eval(), tiny_models.load(folder)
     speaker = speaker_of(folder, adapter)
     prompts = prompts_of((18, 5))

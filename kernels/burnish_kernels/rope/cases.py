@@ -30,7 +30,10 @@ SHAPES = {
 
 
 def cases() -> list[Case]:
-    """List shapes, dtypes, norms; strided tokens, in-place outputs, far offsets. Positions restart in each document."""
+    """List shapes, dtypes, norms, both kinds of pairs; strided tokens, in-place outputs, far offsets.
+
+    Positions restart in each document.
+    """
     found = []
     for dtype in TOLERANCE:
         for name, shape in SHAPES.items():
@@ -43,6 +46,8 @@ def cases() -> list[Case]:
             _case("in-place", SHAPES["partial"], dtype, in_place=True),
             _case("in-place", SHAPES["no-table"], dtype, in_place=True),
             _case("gradient-in-place", SHAPES["partial"], dtype, norm="norm", in_place=True),
+            _case("interleaved", SHAPES["odd-sizes"], dtype, norm="norm", interleaved=True),
+            _case("interleaved", SHAPES["partial"], dtype, in_place=True, interleaved=True),
         ]
     # The last token begins 2^31 elements behind the first.
     far = _case("far", (3, 2, 1, 64, 64), torch.bfloat16, norm="norm", padding=1 << 30)
@@ -57,10 +62,12 @@ def _case(
     norm: str = "",
     padding: int = 0,
     in_place: bool = False,
+    interleaved: bool = False,
 ) -> Case:
     kind = str(dtype).removeprefix("torch.")
     full = "-".join(part for part in (name, "x".join(map(str, shape)), kind, norm) if part)
     options = {"shape": shape, "dtype": dtype, "norm": norm, "padding": padding, "in_place": in_place}
+    options["interleaved"] = interleaved
     return Case(full, TOLERANCE[dtype], options)
 
 
@@ -79,6 +86,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
 
     tokens, num_heads, num_kv_heads, head_dim, rotary = case.options["shape"]
     dtype, norm, in_place = (case.options[name] for name in ("dtype", "norm", "in_place"))
+    form = {"one_plus_weight": norm == "1+norm", "interleaved": case.options["interleaved"]}
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*size: int) -> torch.Tensor:
@@ -89,7 +97,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     weights = [draw(head_dim), draw(head_dim)] if norm else [None, None]
     table, index = (None, None) if not rotary else (_table(tokens, rotary), _index(tokens))
     sizes = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
-    exact = _exact(inputs, weights, table, index, sizes, one_plus=norm == "1+norm")
+    exact = _exact(inputs, weights, table, index, sizes, form)
 
     buffers = StridedBuffers(tokens, case.options["padding"], dtype, device)
     q_width, qk_width = num_heads * head_dim, (num_heads + num_kv_heads) * head_dim
@@ -104,8 +112,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         return q.unflatten(1, (num_heads, head_dim)), k.unflatten(1, (num_kv_heads, head_dim))
 
     moved = [None if tensor is None else tensor.to(device) for tensor in (table, index, *weights)]
-    options: dict[str, Any] = {**sizes, "q_weight_D": moved[2], "k_weight_D": moved[3], "eps": EPS}
-    options["one_plus_weight"] = norm == "1+norm"
+    options: dict[str, Any] = {**sizes, "q_weight_D": moved[2], "k_weight_D": moved[3], "eps": EPS, **form}
     qkv = buffers.new(inputs["qkv"].shape[1], inputs["qkv"])
     results = parts(qkv) if in_place and not norm else heads()
     op.forward(qkv, moved[0], moved[1], q_out=results[0], k_out=results[1], **options)
@@ -144,8 +151,7 @@ def _exact(
     table: torch.Tensor | None,
     index: torch.Tensor | None,
     sizes: dict[str, int],
-    *,
-    one_plus: bool,
+    form: dict[str, bool],
 ) -> list[torch.Tensor]:
     """Return queries, keys and input gradients by autograd through the reference in double precision."""
     from burnish_kernels.rope import reference
@@ -161,7 +167,7 @@ def _exact(
         start += heads * head_dim
         leaf = part.double().requires_grad_()
         weight_D = None if weight is None else weight.double()
-        y = reference.forward(leaf, wide, index, weight_D=weight_D, eps=EPS, one_plus_weight=one_plus)
+        y = reference.forward(leaf, wide, index, weight_D=weight_D, eps=EPS, **form)
         outputs.append(y.detach())
         gradients.append(dy.double() if y is leaf else torch.autograd.grad(y, leaf, dy.double())[0])
     return [*outputs, *gradients]
@@ -172,7 +178,7 @@ def _error(found: torch.Tensor, exact: torch.Tensor) -> float:
     return math.inf if math.isnan(error) else error  # a maximum may pass over NaN
 
 
-# N, M, D, R and norm of models: SmolLM2, Qwen3, Gemma 3, Llama 3, Phi-4-mini
+# N, M, D, R and norm of models: SmolLM2, Qwen3, Gemma 3, Llama 3, Phi-4-mini, GLM-4
 MODELS = {
     "9+3x64": (9, 3, 64, 64, False),
     "16+8x128-norm": (16, 8, 128, 128, True),
@@ -182,6 +188,7 @@ MODELS = {
     "32+8x128-norm": (32, 8, 128, 128, True),
     "24+8x128-partial": (24, 8, 128, 96, False),
     "64+8x128-norm": (64, 8, 128, 128, True),
+    "32+2x128-interleaved": (32, 2, 128, 64, False),
 }
 
 
@@ -196,7 +203,7 @@ def compilations() -> list[Compilation]:
             if pointer == "*fp16" and "norm" not in name:
                 continue  # hardly differs from bf16
             constants = kernel.configuration(num_heads, num_kv_heads, head_dim, rotary, norm=norm, in_place=False)
-            constants["ONE_PLUS"] = head_dim == 256
+            constants |= {"ONE_PLUS": head_dim == 256, "INTERLEAVED": name.endswith("interleaved")}
             for function, pointers, strides in (
                 (kernel.rope_forward_kernel, ("q_in", "k_in", "q_weight", "k_weight", "q", "k"), ("in", "q", "k")),
                 (
@@ -234,7 +241,8 @@ def _benchmark(name: str, shape: tuple[int, int, int, int, bool], kind: str, dev
     q_out = out[:, :q_width].unflatten(1, (num_heads, head_dim))
     k_out = out[:, q_width:qk_width].unflatten(1, (num_kv_heads, head_dim))
     options: dict[str, Any] = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
-    options |= {"q_weight_D": weight, "k_weight_D": weight}
+    form = {"interleaved": name.endswith("interleaved")}
+    options |= {"q_weight_D": weight, "k_weight_D": weight, **form}
 
     def run() -> None:
         if kind == "forward":
@@ -248,8 +256,8 @@ def _benchmark(name: str, shape: tuple[int, int, int, int, bool], kind: str, dev
             qkv[:, q_width:qk_width].unflatten(1, (num_kv_heads, head_dim)),
         )
         if kind == "forward":
-            return [reference.forward(part, table, index, weight_D=weight) for part in parts]
-        return [reference.backward(part, part, table, index, weight_D=weight) for part in parts]
+            return [reference.forward(part, table, index, weight_D=weight, **form) for part in parts]
+        return [reference.backward(part, part, table, index, weight_D=weight, **form) for part in parts]
 
     # Without a norm, what passes through stays where it is.
     moved = head_dim if norm else rotary

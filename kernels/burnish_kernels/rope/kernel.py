@@ -2,8 +2,8 @@
 
 The unit of work is one head of one token. A program takes ROWS of them, consecutive ones, either of the queries or of
 the keys; so any number of heads fills the tiles. The angles of a token are read anew by each of its heads, from the
-first-level cache. A head is read as two halves of the rotated part and the rest that passes through, so that the
-partners of a rotation meet in one thread.
+first-level cache. A head is read as the first and the second numbers of its pairs and the rest that passes through, so
+that the partners of a rotation meet in one thread.
 
 Every element is read and written by the same program, and read before it is written: outputs may be inputs.
 Launchers assert and never allocate. Token offsets are int64: T·C may pass 2^31.
@@ -43,11 +43,18 @@ def _normalize(x, inverse, factor, TYPE: tl.constexpr, ONE_PLUS: tl.constexpr):
 
 
 @triton.jit
-def _load_angles(table_ptr, index_ptr, token, valid, half, in_half, HALF: tl.constexpr):
+def _pair_columns(half, HALF: tl.constexpr, INTERLEAVED: tl.constexpr):
+    """Return the columns of the first and the second number of each pair: neighbors, or half the rotated part apart."""
+    if INTERLEAVED:
+        return 2 * half, 2 * half + 1
+    return half, HALF + half
+
+
+@triton.jit
+def _load_angles(table_ptr, index_ptr, token, valid, half, inside, HALF: tl.constexpr):
     """Load cosine and sine of each row's pairs."""
     position = tl.load(index_ptr + token, mask=valid, other=0).to(tl.int64)[:, None]
     angles = table_ptr + position * (2 * HALF) + half
-    inside = valid[:, None] & in_half
     return tl.load(angles, mask=inside, other=0.0), tl.load(angles + HALF, mask=inside, other=0.0)
 
 
@@ -66,6 +73,7 @@ def _forward_rows(
     HEADS: tl.constexpr,
     D: tl.constexpr,
     HALF: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
     NORM: tl.constexpr,
     ONE_PLUS: tl.constexpr,
     WRITE_REST: tl.constexpr,
@@ -83,10 +91,10 @@ def _forward_rows(
     square = tl.zeros([ROWS], tl.float32)
     if HALF > 0:
         half = tl.arange(0, HALF_BLOCK)[None, :]
-        in_half = half < HALF
-        inside = valid[:, None] & in_half
-        first, second = _load(x_rows, half, inside), _load(x_rows, HALF + half, inside)
-        cos, sin = _load_angles(table_ptr, index_ptr, token, valid, half, in_half, HALF)
+        inside = valid[:, None] & (half < HALF)
+        one, other = _pair_columns(half, HALF, INTERLEAVED)
+        first, second = _load(x_rows, one, inside), _load(x_rows, other, inside)
+        cos, sin = _load_angles(table_ptr, index_ptr, token, valid, half, inside, HALF)
         if NORM:
             square += tl.sum(first * first + second * second, axis=1)
     if WRITE_REST:
@@ -98,12 +106,12 @@ def _forward_rows(
     inverse = tl.rsqrt(square / D + eps)[:, None]
     if HALF > 0:
         if NORM:
-            factor = _load_factor(weight_ptr, half, inside, ONE_PLUS)
+            factor = _load_factor(weight_ptr, one, inside, ONE_PLUS)
             first = _normalize(first, inverse, factor, TYPE, ONE_PLUS)
-            factor = _load_factor(weight_ptr, HALF + half, inside, ONE_PLUS)
+            factor = _load_factor(weight_ptr, other, inside, ONE_PLUS)
             second = _normalize(second, inverse, factor, TYPE, ONE_PLUS)
-        tl.store(y_rows + half, (first * cos - second * sin).to(TYPE), mask=inside)
-        tl.store(y_rows + HALF + half, (second * cos + first * sin).to(TYPE), mask=inside)
+        tl.store(y_rows + one, (first * cos - second * sin).to(TYPE), mask=inside)
+        tl.store(y_rows + other, (second * cos + first * sin).to(TYPE), mask=inside)
     if WRITE_REST:
         if NORM:
             factor = _load_factor(weight_ptr, rest, in_rest, ONE_PLUS)
@@ -128,6 +136,7 @@ def _backward_rows(
     HEADS: tl.constexpr,
     D: tl.constexpr,
     HALF: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
     NORM: tl.constexpr,
     ONE_PLUS: tl.constexpr,
     WRITE_REST: tl.constexpr,
@@ -147,15 +156,15 @@ def _backward_rows(
     dot = tl.zeros([ROWS], tl.float32)  # of these values and the gradients that arrive at them
     if HALF > 0:
         half = tl.arange(0, HALF_BLOCK)[None, :]
-        in_half = half < HALF
-        inside = valid[:, None] & in_half
-        dy_first, dy_second = _load(dy_rows, half, inside), _load(dy_rows, HALF + half, inside)
-        cos, sin = _load_angles(table_ptr, index_ptr, token, valid, half, in_half, HALF)
+        inside = valid[:, None] & (half < HALF)
+        one, other = _pair_columns(half, HALF, INTERLEAVED)
+        dy_first, dy_second = _load(dy_rows, one, inside), _load(dy_rows, other, inside)
+        cos, sin = _load_angles(table_ptr, index_ptr, token, valid, half, inside, HALF)
         first, second = dy_first * cos + dy_second * sin, dy_second * cos - dy_first * sin
         if NORM:
-            x_first, x_second = _load(x_rows, half, inside), _load(x_rows, HALF + half, inside)
-            first *= _load_factor(weight_ptr, half, inside, ONE_PLUS)
-            second *= _load_factor(weight_ptr, HALF + half, inside, ONE_PLUS)
+            x_first, x_second = _load(x_rows, one, inside), _load(x_rows, other, inside)
+            first *= _load_factor(weight_ptr, one, inside, ONE_PLUS)
+            second *= _load_factor(weight_ptr, other, inside, ONE_PLUS)
             square += tl.sum(x_first * x_first + x_second * x_second, axis=1)
             dot += tl.sum(x_first * first + x_second * second, axis=1)
     if WRITE_REST:
@@ -173,8 +182,8 @@ def _backward_rows(
     if HALF > 0:
         if NORM:
             first, second = inverse * (first - x_first * along), inverse * (second - x_second * along)
-        tl.store(dx_rows + half, first.to(TYPE), mask=inside)
-        tl.store(dx_rows + HALF + half, second.to(TYPE), mask=inside)
+        tl.store(dx_rows + one, first.to(TYPE), mask=inside)
+        tl.store(dx_rows + other, second.to(TYPE), mask=inside)
     if WRITE_REST:
         if NORM:
             passed = inverse * (passed - x_rest * along)
@@ -200,6 +209,7 @@ def rope_forward_kernel(
     M: tl.constexpr,
     D: tl.constexpr,
     HALF: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
     NORM: tl.constexpr,
     ONE_PLUS: tl.constexpr,
     WRITE_REST: tl.constexpr,
@@ -213,12 +223,12 @@ def rope_forward_kernel(
     if program < q_programs:
         _forward_rows(
             program, q_in_ptr, q_weight_ptr, q_ptr, in_stride, q_stride, table_ptr, index_ptr, T, eps,
-            N, D, HALF, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
+            N, D, HALF, INTERLEAVED, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
         )  # fmt: skip
     else:
         _forward_rows(
             program - q_programs, k_in_ptr, k_weight_ptr, k_ptr, in_stride, k_stride, table_ptr, index_ptr, T, eps,
-            M, D, HALF, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
+            M, D, HALF, INTERLEAVED, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
         )  # fmt: skip
 
 
@@ -244,6 +254,7 @@ def rope_backward_kernel(
     M: tl.constexpr,
     D: tl.constexpr,
     HALF: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
     NORM: tl.constexpr,
     ONE_PLUS: tl.constexpr,
     WRITE_REST: tl.constexpr,
@@ -258,13 +269,13 @@ def rope_backward_kernel(
         _backward_rows(
             program, dq_ptr, q_in_ptr, q_weight_ptr, q_out_ptr, dq_stride, in_stride, out_stride,
             table_ptr, index_ptr, T, eps,
-            N, D, HALF, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
+            N, D, HALF, INTERLEAVED, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
         )  # fmt: skip
     else:
         _backward_rows(
             program - q_programs, dk_ptr, k_in_ptr, k_weight_ptr, k_out_ptr, dk_stride, in_stride, out_stride,
             table_ptr, index_ptr, T, eps,
-            M, D, HALF, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
+            M, D, HALF, INTERLEAVED, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
         )  # fmt: skip
 
 
@@ -280,6 +291,7 @@ def launch_forward(
     k_TMD: torch.Tensor,
     eps: float,
     one_plus_weight: bool,
+    interleaved: bool,
 ) -> None:
     """Fill `q_TND` and `k_TMD`."""
     assert q_in_TND.shape == q_TND.shape
@@ -305,6 +317,7 @@ def launch_forward(
         q_stride=q_TND.stride(0),
         k_stride=k_TMD.stride(0),
         eps=eps,
+        INTERLEAVED=interleaved,
         ONE_PLUS=one_plus_weight,
         **constants,
         num_warps=WARPS,
@@ -325,6 +338,7 @@ def launch_backward(
     k_out_TMD: torch.Tensor,
     eps: float,
     one_plus_weight: bool,
+    interleaved: bool,
 ) -> None:
     """Fill `q_out_TND` and `k_out_TMD`, the gradients before rotation and norm."""
     assert dq_TND.shape == q_out_TND.shape
@@ -355,6 +369,7 @@ def launch_backward(
         in_stride=q_in_TND.stride(0),
         out_stride=q_out_TND.stride(0),
         eps=eps,
+        INTERLEAVED=interleaved,
         ONE_PLUS=one_plus_weight,
         **constants,
         num_warps=WARPS,
@@ -364,7 +379,7 @@ def launch_backward(
 def configuration(
     num_heads: int, num_kv_heads: int, head_dim: int, rotary_dim: int, *, norm: bool, in_place: bool
 ) -> dict[str, Any]:
-    """Return the constants of a launch except ONE_PLUS: the same for every dtype and GPU."""
+    """Return the constants of a launch except INTERLEAVED and ONE_PLUS: the same for every dtype and GPU."""
     half, rest = rotary_dim // 2, head_dim - rotary_dim
     half_block = triton.next_power_of_2(max(1, half))
     rest_block = triton.next_power_of_2(max(1, rest))

@@ -29,6 +29,7 @@ def forward(
     k_weight_D: torch.Tensor | None = None,
     eps: float = 1e-6,
     one_plus_weight: bool = False,
+    interleaved: bool = False,
     q_out: torch.Tensor | None = None,
     k_out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -47,6 +48,7 @@ def forward(
         k_weight_D: frozen weight `[D]` of the keys' norm; given exactly when the queries' is.
         eps: number added to the mean square.
         one_plus_weight: whether to scale by 1 + weight and round once (Gemma).
+        interleaved: whether a pair that turns are neighboring numbers (GLM) rather than numbers R/2 apart.
         q_out: tensor `[T, N, D]` to write the queries to; may be their own part of qkv.
         k_out: tensor `[T, M, D]` to write the keys to; may be their own part of qkv.
 
@@ -80,18 +82,27 @@ def forward(
                 k_TMD=k_out,
                 eps=eps,
                 one_plus_weight=one_plus_weight,
+                interleaved=interleaved,
             )
         return q_out, k_out
     # Queries and keys are rotated alike: in one go, as short passes mostly wait for operations to start.
     if q_weight_D is None:
         both_TXD = qkv_TC[:, : (num_heads + num_kv_heads) * head_dim].unflatten(1, (-1, head_dim))
-        turned_TXD = reference.forward(both_TXD, table_PR, index_T)
+        turned_TXD = reference.forward(both_TXD, table_PR, index_T, interleaved=interleaved)
         q_out.copy_(turned_TXD[:, :num_heads])
         k_out.copy_(turned_TXD[:, num_heads:])
         return q_out, k_out
     for in_TXD, weight_D, out_TXD in ((q_in_TND, q_weight_D, q_out), (k_in_TMD, k_weight_D, k_out)):
         out_TXD.copy_(
-            reference.forward(in_TXD, table_PR, index_T, weight_D=weight_D, eps=eps, one_plus_weight=one_plus_weight)
+            reference.forward(
+                in_TXD,
+                table_PR,
+                index_T,
+                weight_D=weight_D,
+                eps=eps,
+                one_plus_weight=one_plus_weight,
+                interleaved=interleaved,
+            )
         )
     return q_out, k_out
 
@@ -110,6 +121,7 @@ def backward(
     k_weight_D: torch.Tensor | None = None,
     eps: float = 1e-6,
     one_plus_weight: bool = False,
+    interleaved: bool = False,
     dqkv_out: torch.Tensor,
 ) -> None:
     """Compute the gradient of the query and key parts of qkv, written into `dqkv_out[:, : (N + M) * D]`.
@@ -127,6 +139,7 @@ def backward(
         k_weight_D: same as in `forward`.
         eps: same as in `forward`.
         one_plus_weight: same as in `forward`.
+        interleaved: same as in `forward`.
         dqkv_out: tensor `[T, at least (N + M)·D]` to write to; columns behind the keys' part are left alone. May be qkv
             itself.
 
@@ -161,6 +174,7 @@ def backward(
                 k_out_TMD=k_out_TMD,
                 eps=eps,
                 one_plus_weight=one_plus_weight,
+                interleaved=interleaved,
             )
         return
     for dy_TXD, in_TXD, weight_D, out_TXD in (
@@ -169,7 +183,14 @@ def backward(
     ):
         out_TXD.copy_(
             reference.backward(
-                dy_TXD, in_TXD, table_PR, index_T, weight_D=weight_D, eps=eps, one_plus_weight=one_plus_weight
+                dy_TXD,
+                in_TXD,
+                table_PR,
+                index_T,
+                weight_D=weight_D,
+                eps=eps,
+                one_plus_weight=one_plus_weight,
+                interleaved=interleaved,
             )
         )
 

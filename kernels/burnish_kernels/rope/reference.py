@@ -1,8 +1,9 @@
 """QK norm and rotary embedding in plain PyTorch: the kernel's definition, and the path without a GPU.
 
-Rotation: Su et al. 2021 (arXiv 2104.09864), pairs (i, i + R/2) as in GPT-NeoX and Llama ("rotate half"). Norm: RMSNorm
-over each head with the roundings of `rms_norm.reference`, the normalized value rounded to the input's dtype. The
-rotation itself is computed in at least fp32 and rounded once, where transformers rounds cos, sin and both products.
+Rotation: Su et al. 2021 (arXiv 2104.09864), pairs (2i, 2i + 1) as in the paper and GLM, or (i, i + R/2) as in GPT-NeoX
+and Llama ("rotate half"). Norm: RMSNorm over each head with the roundings of `rms_norm.reference`, the normalized value
+rounded to the input's dtype. The rotation itself is computed in at least fp32 and rounded once, where transformers
+rounds cos, sin and both products.
 
 `forward` can be differentiated by autograd, `backward` is the same gradient written out.
 
@@ -22,6 +23,7 @@ def forward(
     weight_D: torch.Tensor | None = None,
     eps: float = 1e-6,
     one_plus_weight: bool = False,
+    interleaved: bool = False,
 ) -> torch.Tensor:
     """Normalize and rotate queries or keys; see `op.forward`."""
     wide_TXD = x_TXD.to(torch.promote_types(x_TXD.dtype, torch.float32))
@@ -32,7 +34,7 @@ def forward(
         else:
             normed_TXD = weight_D * unit_TXD.to(x_TXD.dtype)
         wide_TXD = normed_TXD.to(wide_TXD.dtype)
-    return rotate(wide_TXD, table_PR, index_T, 1.0).to(x_TXD.dtype)
+    return rotate(wide_TXD, table_PR, index_T, 1.0, interleaved=interleaved).to(x_TXD.dtype)
 
 
 def backward(
@@ -44,10 +46,11 @@ def backward(
     weight_D: torch.Tensor | None = None,
     eps: float = 1e-6,
     one_plus_weight: bool = False,
+    interleaved: bool = False,
 ) -> torch.Tensor:
     """Compute the gradient of queries or keys before the norm; see `op.backward`."""
     wide_TXD = dy_TXD.to(torch.promote_types(dy_TXD.dtype, torch.float32))
-    dx_TXD = rotate(wide_TXD, table_PR, index_T, -1.0)
+    dx_TXD = rotate(wide_TXD, table_PR, index_T, -1.0, interleaved=interleaved)
     if weight_D is not None:
         assert x_TXD is not None
         x_TXD = x_TXD.to(wide_TXD.dtype)
@@ -60,7 +63,12 @@ def backward(
 
 
 def rotate(
-    x_TXD: torch.Tensor, table_PR: torch.Tensor | None, index_T: torch.Tensor | None, direction: float
+    x_TXD: torch.Tensor,
+    table_PR: torch.Tensor | None,
+    index_T: torch.Tensor | None,
+    direction: float,
+    *,
+    interleaved: bool = False,
 ) -> torch.Tensor:
     """Rotate each pair by its token's angle; direction -1 rotates back."""
     if table_PR is None or index_T is None:
@@ -69,6 +77,9 @@ def rotate(
     cos_T1R, sin_T1R = table_PR.index_select(0, index_T).to(x_TXD.dtype)[:, None, :].chunk(2, dim=-1)
     if direction < 0:
         sin_T1R = -sin_T1R
-    first, second = x_TXD[..., :rotary].chunk(2, dim=-1)
+    rotated, rest = x_TXD[..., :rotary], x_TXD[..., rotary:]
+    first, second = (rotated[..., ::2], rotated[..., 1::2]) if interleaved else rotated.chunk(2, dim=-1)
     turned = (first * cos_T1R - second * sin_T1R, second * cos_T1R + first * sin_T1R)
-    return torch.cat((*turned, x_TXD[..., rotary:]), dim=-1)
+    if interleaved:
+        return torch.cat((torch.stack(turned, dim=-1).flatten(-2), rest), dim=-1)
+    return torch.cat((*turned, rest), dim=-1)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers.models.glm4.modeling_glm4 import apply_rotary_pos_emb as turn_neighbors
 from transformers.models.phi3.modeling_phi3 import apply_rotary_pos_emb
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
@@ -79,8 +80,9 @@ def inputs(head_dim, rotary):
     return qkv, angle, index, {"num_heads": 3, "num_kv_heads": 1, "head_dim": head_dim}
 
 
+@pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize(("head_dim", "rotary", "norm"), [(16, 16, False), (16, 16, True), (16, 12, False)])
-def test_equals_transformers(head_dim, rotary, norm):
+def test_equals_transformers(head_dim, rotary, norm, interleaved):
     qkv, angle, index, sizes = inputs(head_dim, rotary)
     heads = qkv.view(5, 5, head_dim).transpose(0, 1)[None]
     q, k = heads[:, :3], heads[:, 3:4]
@@ -92,20 +94,23 @@ def test_equals_transformers(head_dim, rotary, norm):
         q, k = q_norm(q), k_norm(k)
         weights = {"q_weight_D": q_norm.weight.detach(), "k_weight_D": k_norm.weight.detach()}
     cos, sin = (torch.cat((part, part), dim=-1)[index.long()][None] for part in (angle.cos(), angle.sin()))
-    theirs = apply_rotary_pos_emb(q, k, cos, sin)
+    theirs = (turn_neighbors if interleaved else apply_rotary_pos_emb)(q, k, cos, sin)
     table = torch.cat((angle.cos(), angle.sin()), dim=1)
-    for ours, their in zip(forward(qkv, table, index, **sizes, **weights), theirs, strict=True):
-        torch.testing.assert_close(ours, their[0].transpose(0, 1))
+    ours = forward(qkv, table, index, **sizes, **weights, interleaved=interleaved)
+    for our, their in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(our, their[0].transpose(0, 1))
 
 
+@pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("rotary", [0, 6, 8])
 @pytest.mark.parametrize("norm", ["", "norm", "1+norm"])
-def test_written_out_gradient_is_that_of_autograd(rotary, norm):
+def test_written_out_gradient_is_that_of_autograd(rotary, norm, interleaved):
     torch.manual_seed(1)
     x, dy = (torch.randn(4, 3, 8, dtype=torch.float64, requires_grad=True) for _ in range(2))
     table = torch.randn(6, rotary, dtype=torch.float64) if rotary else None
     index = torch.tensor([5, 0, 3, 3], dtype=torch.int32) if rotary else None
     options = {"weight_D": torch.randn(8, dtype=torch.float64) if norm else None, "one_plus_weight": norm == "1+norm"}
+    options["interleaved"] = interleaved
     y = reference.forward(x, table, index, eps=1e-3, **options)
     exact = dy if y is x else torch.autograd.grad(y, x, dy)[0]
     found = reference.backward(dy, x, table, index, eps=1e-3, **options)
@@ -113,9 +118,11 @@ def test_written_out_gradient_is_that_of_autograd(rotary, norm):
 
 
 @pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("rotary", [8, 6])
-def test_in_place_equals_new_tensors(rotary):
+def test_in_place_equals_new_tensors(rotary, interleaved):
     qkv, angle, index, sizes = inputs(8, rotary)
+    sizes["interleaved"] = interleaved
     table = torch.cat((angle.cos(), angle.sin()), dim=1)
     q, k = forward(qkv, table, index, **sizes)
     buffer = qkv.clone()

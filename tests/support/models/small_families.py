@@ -92,6 +92,18 @@ NEWER = {
         },
         "rope_theta": 500000, "sliding_window": 4096, "tie_word_embeddings": False, "vocab_size": 100278,
     },
+    "zai-org/glm-4-9b-chat-hf": {
+        "model_type": "glm", "attention_bias": True, "attention_dropout": 0.0, "head_dim": 128, "hidden_act": "silu",
+        "hidden_size": 4096, "intermediate_size": 13696, "max_position_embeddings": 131072,
+        "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 2, "partial_rotary_factor": 0.5,
+        "rms_norm_eps": 1.5625e-07, "rope_theta": 5000000.0, "tie_word_embeddings": False, "vocab_size": 151552,
+    },
+    "zai-org/GLM-4-9B-0414": {
+        "model_type": "glm4", "attention_bias": True, "attention_dropout": 0.0, "head_dim": 128, "hidden_act": "silu",
+        "hidden_size": 4096, "intermediate_size": 13696, "max_position_embeddings": 32768,
+        "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 2, "partial_rotary_factor": 0.5,
+        "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "tie_word_embeddings": False, "vocab_size": 151552,
+    },
     "mistralai/Ministral-3-3B, text": {
         "model_type": "ministral3", "attention_dropout": 0.0, "head_dim": 128, "hidden_act": "silu",
         "hidden_size": 3072, "intermediate_size": 9216, "max_position_embeddings": 262144, "num_attention_heads": 32,
@@ -121,7 +133,7 @@ def shrink(config):
     groups = heads // keys
     keys = 1 if groups > 2 else 2
     heads = keys * groups if groups <= 4 else keys * 4
-    hidden = heads * head if family in {"phi3", "lfm2"} or "head_dim" not in config else 128
+    hidden = heads * head if family in {"glm", "phi3", "lfm2"} or "head_dim" not in config else 128
     layers = _LAYERS.get(family, 2)
     small = {
         **config, "num_attention_heads": heads, "num_key_value_heads": keys, "hidden_size": hidden,

@@ -176,6 +176,8 @@ SHAPES = {
             },
         },
     ),
+    "glm": ("glm", {"head_dim": 16}),
+    "glm4": ("glm4", {"head_dim": 32}),
     "ministral3": (
         "ministral3",
         {

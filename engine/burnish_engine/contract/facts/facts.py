@@ -89,6 +89,9 @@ class RopeSpec(_Facts):
     high_freq_factor: float = 4.0
     original_context: int | None = None
     partial: float = Field(default=1.0, description="Share of each head that is rotated.")
+    interleaved: bool = Field(
+        default=False, description="Whether neighboring numbers turn together, not those half the rotated part apart."
+    )
     proportion: float = Field(
         default=1.0, description="proportional: share of the pairs of a head that rotate; the others stay."
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +24,7 @@ from burnish_engine.models.families.rules.gguf import (
     Oddities,
     narrow_heads,
     normed_parts,
+    own_yarn,
 )
 from burnish_engine.models.families.rules.mixture import Mixture
 from burnish_engine.models.families.rules.rope import Ropes, ropes_by_kind
@@ -71,9 +71,6 @@ def _olmo3_metadata(spec: DecoderSpec, _config: Config) -> Metadata:
 
 def _olmo3_oddities(spec: DecoderSpec, config: Config) -> Oddities:
     rope, local = spec.rope, spec.local_rope or spec.rope
-    is_stretched = rope.scaling == "yarn" and rope.factor > 1.0
-    stretch = 1.0 + 0.1 * math.log(rope.factor) if is_stretched else 1.0
-    usual = (rope.beta_fast, rope.beta_slow, rope.truncate) == (32.0, 1.0, True)
     windows = [layer.kind == "sliding_attention" for layer in spec.layers]
     return [
         *_olmo2_oddities(spec, config),
@@ -82,7 +79,7 @@ def _olmo3_oddities(spec: DecoderSpec, config: Config) -> Oddities:
             windows != [(i + 1) % _EVERY != 0 for i in range(len(windows))],
         ),
         (f"has {rope.scaling} rope", rope.scaling not in {"none", "yarn"}),
-        ("has a yarn rope of its own", not usual or abs(rope.attention_factor - stretch) > 1e-6),
+        own_yarn(spec),
         ("has other positions in its local layers", local.scaling != "none" or local.theta != rope.theta),
     ]
 

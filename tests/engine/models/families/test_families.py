@@ -109,11 +109,14 @@ def rms_norm(x, weight, spec):
     return unit * (1.0 + weight if spec.norm_one_plus else weight)
 
 
-def rotate(x, rows):
+def rotate(x, rows, interleaved):
     cos, sin = (half[:, None] for half in rows.chunk(2, dim=-1))
-    pairs = cos.shape[-1]
-    first, second, rest = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
-    return torch.cat((first * cos - second * sin, second * cos + first * sin, rest), dim=-1)
+    part = 2 * cos.shape[-1]
+    pairs = x[..., :part].unflatten(-1, (-1, 2) if interleaved else (2, -1))
+    axis = -1 if interleaved else -2
+    first, second = pairs.unbind(axis)
+    turned = torch.stack((first * cos - second * sin, second * cos + first * sin), dim=axis)
+    return torch.cat((turned.flatten(-2), x[..., part:]), dim=-1)
 
 
 def attend(qkv, spec, layer, norms, index):
@@ -133,7 +136,7 @@ def attend(qkv, spec, layer, norms, index):
     if layer.rope:
         table = rope_table(rope, spec.head_dim, tokens, "cpu")
         start = table.long_offset if table.long_above is not None and tokens > table.long_above else 0
-        q, k = (rotate(x, table.table_PR[start : start + tokens]) for x in (q, k))
+        q, k = (rotate(x, table.table_PR[start : start + tokens], rope.interleaved) for x in (q, k))
     if spec.rope.query_scale:
         q = q * (1 + spec.rope.query_scale * torch.log(1 + index // spec.rope.original_context))[:, None, None]
     k, v = (x.repeat_interleave(spec.num_heads // spec.num_kv_heads, dim=1) for x in (k, v))

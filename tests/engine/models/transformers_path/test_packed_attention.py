@@ -31,6 +31,8 @@ FAMILIES = {
     "olmo2": {},
     "olmo3": {"sliding_window": 7, "num_hidden_layers": 4},
     "granite": {"attention_multiplier": 0.2},
+    "glm": {},
+    "glm4": {},
     "phi3": {"sliding_window": 7},
     "smollm3": {"no_rope_layers": [1, 0, 1]},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -87,6 +88,14 @@ def window_in_context(spec: DecoderSpec, _config: Mapping[str, Any]) -> Metadata
 def narrow_heads(spec: DecoderSpec) -> tuple[str, bool]:
     """Say that a model's heads do not make up its width, for graphs that take it for granted."""
     return "has heads that do not make up its width", spec.num_heads * spec.head_dim != spec.hidden_size
+
+
+def own_yarn(spec: DecoderSpec) -> tuple[str, bool]:
+    """Say that a model's yarn rope is not the one that llama.cpp computes of its factor and original context."""
+    rope = spec.rope
+    stretch = 1.0 + 0.1 * math.log(rope.factor) if rope.scaling == "yarn" and rope.factor > 1.0 else 1.0
+    usual = (rope.beta_fast, rope.beta_slow, rope.truncate) == (32.0, 1.0, True)
+    return "has a yarn rope of its own", not usual or abs(rope.attention_factor - stretch) > 1e-6
 
 
 def lacks_yarn(spec: DecoderSpec) -> tuple[str, bool]:

@@ -34,6 +34,7 @@ class AttentionShape:
         eps: epsilon of the norms of queries and keys.
         one_plus: whether these norms scale by 1 + weight.
         clip: bound of queries, keys and values before rotation; None: none. With norms over the whole width only.
+        interleaved: whether neighboring numbers of a head turn together (`RopeSpec.interleaved`).
     """
 
     heads: int
@@ -45,6 +46,7 @@ class AttentionShape:
     eps: float = 0.0
     one_plus: bool = False
     clip: float | None = None
+    interleaved: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,7 @@ class AttentionMixer(Mixer):
             k_weight_D=self.k_norm,
             eps=s.eps,
             one_plus_weight=s.one_plus,
+            interleaved=s.interleaved,
             dqkv_out=out_TC,
         )
 
@@ -184,6 +187,7 @@ class AttentionMixer(Mixer):
             k_weight_D=self.k_norm,
             eps=s.eps,
             one_plus_weight=s.one_plus,
+            interleaved=s.interleaved,
             q_out=q_out,
             k_out=k_out,
         )
@@ -219,6 +223,7 @@ class WholeNormAttention(AttentionMixer):
                 num_heads=s.heads,
                 num_kv_heads=s.kv_heads,
                 head_dim=s.head_dim,
+                interleaved=s.interleaved,
                 q_out=q_TND,
                 k_out=k_TMD,
             )
@@ -245,6 +250,7 @@ class WholeNormAttention(AttentionMixer):
                 num_heads=s.heads,
                 num_kv_heads=s.kv_heads,
                 head_dim=s.head_dim,
+                interleaved=s.interleaved,
                 dqkv_out=out_TC,
             )
         for name, weight, x_TX, dx_TX in zip(
@@ -281,6 +287,7 @@ def build_attention(spec: DecoderSpec, index: int, own: Tensors, tables: Positio
         eps=spec.rms_norm_eps,
         one_plus=spec.norm_one_plus,
         clip=spec.attention_clip,
+        interleaved=spec.rope.interleaved,
     )
     norms, scales = (own.get("q_norm"), own.get("k_norm")), tables.query_scales_of_layer(layer)
     kind, sinks_N = WholeNormAttention if spec.qk_norm_whole else AttentionMixer, own.get("sinks")

@@ -12,6 +12,7 @@ from support.models.llama_source import convert
 from support.models.small_families import PUBLISHED, make_small
 from support.models.small_mixtures import GPT_OSS, make_mixture
 from support.models.small_mixtures import PUBLISHED as MIXTURES
+from support.models.tiny import make_tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -23,6 +24,8 @@ OURS_ALONE = {
 }  # fmt: skip
 BOUNDED = {"mistral", "phi3"}
 """Families whose context length we bound by the window that llama.cpp does not compute."""
+READ_OTHERWISE = {"glm": {"context_length", "attention.layer_norm_rms_epsilon", "rope.freq_base"}}
+"""Family to what the converter reads from keys that only older files of it have, and guesses where they are absent."""
 
 
 def contents(path):
@@ -34,13 +37,21 @@ def contents(path):
 IN_16_BITS = f"{GPT_OSS} in 16 bits"
 
 
+def tokenizer_with_a_user(folder):
+    """A tokenizer with the token that ends a turn of GLM, which the converter looks for."""
+    made = make_tokenizer(folder)
+    made.add_tokens("<|user|>", special_tokens=True)
+    made.save_pretrained(folder)
+    return made
+
+
 def make(name, folder):
     """A small model; gpt-oss with its experts in MXFP4, as it is published, or in bf16."""
     if name == IN_16_BITS:
         return make_mixture(GPT_OSS, folder)
     if name in MIXTURES:
         return make_mixture(name, folder, mxfp4=name == GPT_OSS)
-    return make_small(name, folder)
+    return make_small(name, folder, tokenizer=tokenizer_with_a_user if "glm" in name.lower() else make_tokenizer)
 
 
 @pytest.mark.parametrize("name", [*PUBLISHED, *MIXTURES, IN_16_BITS])
@@ -75,6 +86,8 @@ def test_the_same_tensors_as_llama_cpps_own_converter(llama_source, name, tmp_pa
                 continue
             if short.startswith("ssm.") or (short.startswith("expert_") and name not in {*MIXTURES, IN_16_BITS}):
                 continue  # of Granite 4 with Mamba layers or mixtures
+            if short in READ_OTHERWISE.get(config["model_type"], ()):
+                continue
             wanted = theirs_keys[key]
             if short == "rope.scaling.attn_factor" or isinstance(wanted, float):
                 assert ours_keys[key] == pytest.approx(wanted, rel=1e-6), key

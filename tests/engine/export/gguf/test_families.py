@@ -68,8 +68,19 @@ def test_the_file_computes_what_transformers_computes(name, tmp_path, record_pro
     assert worst["F32"] < (MOST_KL_GELU if gelu else MOST_KL_UNROUNDED)
 
 
-def test_a_granite_without_positions_is_the_same_in_llama_cpp(tmp_path):
-    source = make_small("ibm-granite/granite-4.0-micro", tmp_path / "base", position_embedding_type=None)
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": ORIGINAL_CONTEXT}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("ibm-granite/granite-4.0-micro", {"position_embedding_type": None}),
+        ("zai-org/GLM-4-9B-0414", {"rope_scaling": YARN}),
+        ("zai-org/glm-4-9b-chat-hf", {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
+    ],
+)
+def test_other_positions_are_the_same_in_llama_cpp(name, changes, tmp_path):
+    source = make_small(name, tmp_path / "base", **changes)
     path = write_16_bit(source, None, tmp_path)
     assert check_contents(path, Origin(source, None), load_tokenizer(source)) == []
     row = np.random.default_rng(1).integers(0, 300, SHORT).tolist()
@@ -126,6 +137,11 @@ def test_what_llama_cpp_does_not_compute_is_refused(tmp_path, name, changes, wor
             "yarn rope of its own",
         ),
         ("allenai/Olmo-3-7B-Instruct", {"rope_theta": 1e4}, "other positions in its local layers"),
+        ("zai-org/GLM-4-9B-0414", {"rope_scaling": YARN}, ""),
+        ("zai-org/GLM-4-9B-0414", {"rope_scaling": {**YARN, "beta_fast": 64.0}}, "yarn rope of its own"),
+        ("zai-org/GLM-4-9B-0414", {"rope_scaling": {**YARN, "rope_type": "llama3"}}, "has llama3 rope"),
+        ("zai-org/GLM-4-9B-0414", {"head_dim": 64}, ""),
+        ("zai-org/glm-4-9b-chat-hf", {"head_dim": 64}, "heads that do not make up its width"),
         ("Granite SWA, made up", {}, ""),
         ("Granite SWA, made up", {"sliding_window": None, "layer_types": ["full_attention"] * 24}, "has no window"),
     ],

@@ -35,6 +35,12 @@ HARMONY = (
 )
 """gpt-oss's turns, without its rules for channels and tools."""
 HARMONY_TOKENS = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>", "<|call|>")
+GLM4 = (
+    "[gMASK]<sop>{% for m in messages %}{{ '<|' + m.role + '|>\\n' + m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""GLM-4's turns, without its rules for tools: a reply begins with a line break, and no token of its own ends it."""
+GLM4_TOKENS = ("[gMASK]", "<sop>")
 LLAMA3 = TEMPLATES["llama3"][0]
 TURNS = {
     # name: published configuration, template, BOS, EOS, whether the tokenizer adds BOS, token that ends a turn
@@ -55,6 +61,8 @@ TURNS = {
     "Granite 4": ("ibm-granite/granite-4.0-micro", *TEMPLATES["granite4"], False, "<|end_of_text|>"),
     "Ministral 3": ("mistralai/Ministral-3-3B, text", *TEMPLATES["ministral3"], True, "</s>"),
     "OLMo 2": ("allenai/OLMo-2-0425-1B-Instruct", *TEMPLATES["olmo2"], False, "<|endoftext|>"),
+    "GLM-4": ("zai-org/glm-4-9b-chat-hf", GLM4, None, "<|endoftext|>", False, "<|endoftext|>"),
+    "GLM-4-0414": ("zai-org/GLM-4-9B-0414", GLM4, None, "<|endoftext|>", False, "<|endoftext|>"),
     "Qwen3-MoE": ("Qwen/Qwen3-30B-A3B", *TEMPLATES["qwen3"], False, "<|im_end|>"),
     "OLMoE": ("allenai/OLMoE-1B-7B-0924", *TEMPLATES["olmo2"], False, "<|endoftext|>"),
     "Mixtral": ("mistralai/Mixtral-8x7B-v0.1", *TEMPLATES["mistral"], True, "</s>"),
@@ -70,7 +78,7 @@ def tokenizer_of(template, bos, eos, adds_bos):
     """Makes a byte-BPE tokenizer that knows the special tokens a template writes."""
 
     def make(folder):
-        known = (*SPECIAL, "<|eom_id|>", *HARMONY_TOKENS)
+        known = (*SPECIAL, "<|eom_id|>", *HARMONY_TOKENS, *GLM4_TOKENS)
         written = [token for token in known if token in template or token in (bos, eos)]
         specials = dict.fromkeys([*written, *filter(None, (bos, eos))])
         tokenizer = Tokenizer(models.BPE())

@@ -20,6 +20,7 @@ from burnish_engine.models.checkpoint.spec import decoder_spec, rough_spec
 from burnish_engine.models.families import FAMILIES
 
 from support.models.published import CONFIGS
+from support.models.small_families import NEWER
 
 SIZES = {
     "vocab_size": 1000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -304,10 +305,25 @@ def test_published_configs(name):
         assert spec.rope.partial == (0.75 if "Phi-4" in name else 1.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "facts"),
+    [
+        ("zai-org/glm-4-9b-chat-hf", {"sandwich_norms": False, "rms_norm_eps": 1.5625e-7, "max_context": 131_072}),
+        ("zai-org/GLM-4-9B-0414", {"sandwich_norms": True, "rms_norm_eps": 1e-5, "max_context": 32_768}),
+    ],
+)
+def test_glm_turns_neighboring_numbers_in_half_of_each_head(name, facts):
+    spec = decoder_spec(NEWER[name])
+    assert (spec.rope.interleaved, spec.rope.partial, spec.rope.scaling) == (True, 0.5, "none")
+    assert spec.rope.theta == NEWER[name]["rope_theta"]
+    assert (spec.attention_bias, spec.attention_output_bias, spec.fused_projections) == (True, False, False)
+    assert {key: getattr(spec, key) for key in facts} == facts
+
+
 def test_published_configs_are_read_as_transformers_rewrites_them():
     from transformers import AutoConfig
 
-    for name, config in CONFIGS.items():
+    for name, config in (CONFIGS | NEWER).items():
         rewritten = AutoConfig.for_model(**config).to_dict()
         assert decoder_spec(rewritten) == decoder_spec(config), name
 

@@ -37,17 +37,11 @@ _RUNTIME_BYTES = 600 * 1024 * 1024  # Python with torch, transformers and llama.
 
 @dataclass(frozen=True)
 class ExportCost:
-    """The cost of an export: size of each file, and what each stage takes.
+    """The cost of an export: size of each file, and what each stage takes."""
 
-    Attributes:
-        sizes: exact size of each requested file, bytes.
-        stages: stages in order.
-        types: what files of all types would be; empty: not asked for.
-    """
-
-    sizes: dict[GgufType, int]
-    stages: list[ExportStage]
-    types: list[TypeForecast] = field(default_factory=list)
+    sizes: dict[GgufType, int]  # exact size of each requested file, bytes
+    stages: list[ExportStage]  # stages in order
+    types: list[TypeForecast] = field(default_factory=list)  # what files of all types would be; empty: not asked for
 
     @property
     def disk_bytes(self) -> int:

@@ -41,17 +41,11 @@ _BYTES_PER_TENSOR_INFO = 60
 
 @dataclass(frozen=True)
 class TensorShape:
-    """One tensor of a GGUF.
+    """One tensor of a GGUF."""
 
-    Attributes:
-        name: name of the tensor in the GGUF.
-        shape: dimensions, rows first; the last number is the length of a row.
-        type: type before quantization: F32, F16, BF16 or MXFP4.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    type: str = "F16"
+    name: str  # name of the tensor in the GGUF
+    shape: tuple[int, ...]  # dimensions, rows first; the last number is the length of a row
+    type: str = "F16"  # type before quantization: F32, F16, BF16 or MXFP4
 
     @property
     def row(self) -> int:
@@ -61,18 +55,13 @@ class TensorShape:
 
 @dataclass(frozen=True)
 class TensorType:
-    """The type a tensor gets.
+    """The type a tensor gets."""
 
-    Attributes:
-        tensor: name, shape and unquantized type.
-        wanted: type that the file type prescribes.
-        given: type that the tensor gets; it differs where the rows do not fill whole blocks, or the tensor is MXFP4
-            already, and stays so.
-    """
-
-    tensor: TensorShape
-    wanted: str
+    tensor: TensorShape  # name, shape and unquantized type
+    wanted: str  # type that the file type prescribes
     given: str
+    """Type that the tensor gets; it differs where the rows do not fill whole blocks, or the tensor is MXFP4 already,
+    and stays so."""
 
     @property
     def bytes(self) -> int:

@@ -26,21 +26,13 @@ _BUCKET_MULTIPLE, _LEAST_BUCKET = 64, 256  # tokens; see the buckets of `train.f
 
 @dataclass(frozen=True)
 class MicroBatchSize:
-    """The size of a micro-batch, which is one forward and backward pass.
+    """The size of a micro-batch, which is one forward and backward pass."""
 
-    Attributes:
-        tokens: number of tokens, padding excluded.
-        supervised_tokens: number of tokens that the loss counts.
-        bucket: number of tokens that the fast engine pads the micro-batch to; 0: the next multiple of 64.
-        longest: length of the longest document, tokens.
-        span: length of the document that a token is in, averaged over the tokens.
-    """
-
-    tokens: int
-    supervised_tokens: int
-    bucket: int = 0
-    longest: int = 0
-    span: float = 0.0
+    tokens: int  # number of tokens, padding excluded
+    supervised_tokens: int  # number of tokens that the loss counts
+    bucket: int = 0  # number of tokens that the fast engine pads the micro-batch to; 0: the next multiple of 64
+    longest: int = 0  # length of the longest document, tokens
+    span: float = 0.0  # length of the document that a token is in, averaged over the tokens
 
     @property
     def padded_tokens(self) -> int:
@@ -50,25 +42,15 @@ class MicroBatchSize:
 
 @dataclass(frozen=True)
 class Workload:
-    """A dataset cut to a row length.
+    """A dataset cut to a row length."""
 
-    Attributes:
-        max_length: length of the longest row, tokens.
-        rows: number of training rows; of pairs, those that are not left out.
-        tokens: number of tokens in the training rows, each counted once.
-        supervised_tokens: number of these tokens that the loss counts.
-        cut_share: share of the rows that are cut, or of pairs that are left out, 0 to 1.
-        lengths: tokens of training rows, cut: of all rows, or of a sample of them; empty: not known.
-        is_sample: whether there are more rows than lengths.
-    """
-
-    max_length: int
-    rows: int
-    tokens: int
-    supervised_tokens: int
-    cut_share: float
-    lengths: tuple[int, ...] = ()
-    is_sample: bool = False
+    max_length: int  # length of the longest row, tokens
+    rows: int  # number of training rows; of pairs, those that are not left out
+    tokens: int  # number of tokens in the training rows, each counted once
+    supervised_tokens: int  # number of these tokens that the loss counts
+    cut_share: float  # share of the rows that are cut, or of pairs that are left out, 0 to 1
+    lengths: tuple[int, ...] = ()  # tokens of training rows, cut: of all rows, or of a sample of them; empty: not known
+    is_sample: bool = False  # whether there are more rows than lengths
 
     @property
     def row_tokens(self) -> float:
@@ -197,14 +179,7 @@ def workload(dataset: DatasetFacts, max_length: int, overlong: str = "auto") -> 
 
 
 def _pair_workload(dataset: DatasetFacts, sequences: LengthStats, whole: LengthStats, max_length: int) -> Workload:
-    """Leave out the pairs of which a sequence is too long, taking the longest pairs to be those.
-
-    Args:
-        dataset: facts on the pairs.
-        sequences: lengths of each pair's longer sequence.
-        whole: lengths of the pairs, both sequences together.
-        max_length: length of the longest sequence, tokens.
-    """
+    """Leave out the pairs of which a sequence is too long, taking the longest pairs to be those."""
     left_out = _cut_share(sequences, max_length)
     rows = max(round(dataset.train_rows * (1 - left_out)), 1)
     known = even_quantiles(whole.sample, max(dataset.train_rows, 1))

@@ -50,19 +50,12 @@ _INPUT_BYTES = 26  # bytes of a token in the static input buffers: see train.fas
 
 
 class LayerTables(NamedTuple):
-    """The memory of layers, bytes, each [kinds of layers, levels]; see `LayerBytes`.
+    """The memory of layers, bytes, each [kinds of layers, levels]; see `LayerBytes`."""
 
-    Attributes:
-        kept: bytes that stay on the device between forward and backward pass.
-        offloaded: bytes that are in host memory meanwhile.
-        forward: peak of the forward pass.
-        backward: peak of the backward pass.
-    """
-
-    kept: Bytes
-    offloaded: Bytes
-    forward: Bytes
-    backward: Bytes
+    kept: Bytes  # bytes that stay on the device between forward and backward pass
+    offloaded: Bytes  # bytes that are in host memory meanwhile
+    forward: Bytes  # peak of the forward pass
+    backward: Bytes  # peak of the backward pass
 
 
 _SIZES: tuple[Callable[[LayerBytes], int], ...] = (

@@ -48,23 +48,14 @@ TargetVerdict = Literal["good", "tight", "too_big"]
 
 @dataclass(frozen=True)
 class OnTarget:
-    """The prediction for one file type of a model on a target.
+    """The prediction for one file type of a model on a target."""
 
-    Attributes:
-        quant: file type.
-        file_bytes: size of the file.
-        run_bytes: memory to run it with the target's context.
-        usable_bytes: memory that the target has for it.
-        tokens_per_s: predicted generation speed.
-        verdict: how well it runs there.
-    """
-
-    quant: GgufType
-    file_bytes: int
-    run_bytes: int
-    usable_bytes: int
-    tokens_per_s: float
-    verdict: TargetVerdict
+    quant: GgufType  # file type
+    file_bytes: int  # size of the file
+    run_bytes: int  # memory to run it with the target's context
+    usable_bytes: int  # memory that the target has for it
+    tokens_per_s: float  # predicted generation speed
+    verdict: TargetVerdict  # how well it runs there
 
 
 def usable_bytes(target: TargetSection) -> int:

@@ -50,34 +50,22 @@ FaultKind = Literal["permuted", "reordered", "shifted", "scaled", "zero", "other
 
 @dataclass(frozen=True)
 class ExpectedTensor:
-    """One tensor that the file must hold.
-
-    Attributes:
-        loads: functions that read the tensor in fp32, rows first; of a stack, those that read each expert's matrix.
-        slack: tolerance for rounding in fp32, as a share of a row's largest number.
-        is_stack: whether the tensor is a stack with an entry for each expert.
-        in_mxfp4: whether the checkpoint stores just this in MXFP4, so that MXFP4 in the file must be equal.
-    """
+    """One tensor that the file must hold."""
 
     loads: Sequence[Callable[[], torch.Tensor]]
-    slack: float = 0.0
-    is_stack: bool = False
-    in_mxfp4: bool = False
+    """Functions that read the tensor in fp32, rows first; of a stack, those that read each expert's matrix."""
+    slack: float = 0.0  # tolerance for rounding in fp32, as a share of a row's largest number
+    is_stack: bool = False  # whether the tensor is a stack with an entry for each expert
+    in_mxfp4: bool = False  # whether the checkpoint stores just this in MXFP4, so that MXFP4 in the file must be equal
 
 
 @dataclass(frozen=True)
 class TensorFault:
-    """One tensor that differs from the trained model's.
+    """One tensor that differs from the trained model's."""
 
-    Attributes:
-        name: GGUF name.
-        kind: kind of damage.
-        detail: text with the rows that are off, and by how much.
-    """
-
-    name: str
-    kind: FaultKind
-    detail: str
+    name: str  # GGUF name
+    kind: FaultKind  # kind of damage
+    detail: str  # text with the rows that are off, and by how much
 
 
 def check_tensors(
@@ -233,15 +221,7 @@ def _code_choice(header: GgufHeader, tensor: TensorShape, expected: ExpectedTens
 
 
 def _error_text(found: Floats, wanted: Floats, worst: float, kind: str, largest: float) -> str:
-    """Describe by how much rows are off that are no rounding of the trained ones.
-
-    Args:
-        found: wrong rows of the file [rows, columns].
-        wanted: rows of the trained model [rows, columns].
-        worst: largest relative error of a row.
-        kind: GGUF type.
-        largest: largest relative error that the type's rounding makes; 0 where it makes none.
-    """
+    """Describe by how much rows are off that are no rounding of the trained ones."""
     if not np.isfinite(worst):
         return "with numbers that are not finite"
     text = f"off by {100 * worst:.2g} %"
@@ -320,13 +300,7 @@ def _missing(names: set[str], before: str, after: str) -> list[str]:
 
 
 def _expert_text(places: list[int], rows: int, experts: int) -> str:
-    """Describe rows of a stack in words.
-
-    Args:
-        places: wrong rows of all matrices, numbered through.
-        rows: rows of the stack.
-        experts: number of matrices.
-    """
+    """Describe rows of a stack in words."""
     each = rows // experts
     if len(places) == rows:
         return f"all rows of all {experts} experts"

@@ -45,11 +45,7 @@ def hand_over(run: str, file: str, program: ProgramName, canceled: Callable[[], 
 
 
 def _file(paths: RunPaths, name: str) -> Path:
-    """Find a finished file of a run by its name.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Find a finished file of a run by its name."""
     known = {file.name: file for file in paths.export.glob("*.gguf") if not file.name.endswith(ADAPTER_GGUF)}
     if name not in known:
         raise UsageError(f"The run {paths.root.name} has no file {name}.", "Export it first.")

@@ -49,23 +49,14 @@ _WORKER_BYTES = 200 * 1024 * 1024  # Python, llama.cpp and the vocabulary
 
 @dataclass(frozen=True)
 class Quantized:
-    """A quantized file, read back.
+    """A quantized file, read back."""
 
-    Attributes:
-        path: path of the file.
-        quant: type of the file: the requested one, or as `file_type` names it.
-        bytes: size of the file.
-        tensor_types: number of tensors of each GGUF type.
-        fallbacks: sentences on tensors whose type differs from the file type's.
-        importance: whether an importance matrix was used.
-    """
-
-    path: Path
-    quant: str
-    bytes: int
-    tensor_types: dict[str, int]
-    fallbacks: list[str] = field(default_factory=list)
-    importance: bool = False
+    path: Path  # path of the file
+    quant: str  # type of the file: the requested one, or as `file_type` names it
+    bytes: int  # size of the file
+    tensor_types: dict[str, int]  # number of tensors of each GGUF type
+    fallbacks: list[str] = field(default_factory=list)  # sentences on tensors whose type differs from the file type's
+    importance: bool = False  # whether an importance matrix was used
 
 
 def quantize(

@@ -47,53 +47,36 @@ MOST_REPLIES = 3
 
 @dataclass(frozen=True)
 class Probe:
-    """A conversation and the trained model's greedy reply.
+    """A conversation and the trained model's greedy reply."""
 
-    Attributes:
-        messages: turns of the conversation.
-        text: conversation as the tokenizer's template renders it.
-        ids: token ids of the text.
-        reply: reply of the trained model; None where it was not asked.
-    """
-
-    messages: Messages
-    text: str
-    ids: list[int]
-    reply: GeneratedReply | None = None
+    messages: Messages  # turns of the conversation
+    text: str  # conversation as the tokenizer's template renders it
+    ids: list[int]  # token ids of the text
+    reply: GeneratedReply | None = None  # reply of the trained model; None where it was not asked
 
 
 @dataclass(frozen=True)
 class ReferenceOptions:
-    """Options for what is computed besides the trained model's probabilities.
-
-    Attributes:
-        supervised: for each held-out row, whether each token counts for the loss; empty: all count.
-        base: model before training, where all its weights were trained; with an adapter the base is known.
-        training: token ids of training rows for the importance matrix; empty: none is wanted.
-        name_map: function from base tensor name to GGUF name, for the importance matrix.
-        tokens: number of training tokens to run.
-        hessians: folder for the Hessians of the layers' inputs (`hessian.py`); None: they are not gathered.
-        in_4_bits: names of base tensors that the run kept in NF4; empty: none.
-        onto_rounded: whether the adapter is added to those rounded weights, not to the 16-bit base.
-        reported: held-out loss that training reported for the exported model, nats, and its number of supervised
-            tokens.
-        forgetting: loss on general text before and after training; None: not measured.
-        task: score of the task as training measured it; None: not measured.
-        task_rows: held-out rows on which files are scored; None: they are not.
-    """
+    """Options for what is computed besides the trained model's probabilities."""
 
     supervised: Sequence[Sequence[bool]] = ()
+    """For each held-out row, whether each token counts for the loss; empty: all count."""
     base: ModelSource | None = None
+    """Model before training, where all its weights were trained; with an adapter the base is known."""
     training: Sequence[Sequence[int]] = ()
+    """Token ids of training rows for the importance matrix; empty: none is wanted."""
     name_map: Callable[[str], str | None] = lambda _name: None
-    tokens: int = IMPORTANCE_TOKENS
+    """Function from base tensor name to GGUF name, for the importance matrix."""
+    tokens: int = IMPORTANCE_TOKENS  # number of training tokens to run
     hessians: Path | None = None
-    in_4_bits: frozenset[str] = frozenset()
-    onto_rounded: bool = False
+    """Folder for the Hessians of the layers' inputs (`hessian.py`); None: they are not gathered."""
+    in_4_bits: frozenset[str] = frozenset()  # names of base tensors that the run kept in NF4; empty: none
+    onto_rounded: bool = False  # whether the adapter is added to those rounded weights, not to the 16-bit base
     reported: tuple[float, int] | None = None
-    forgetting: Forgetting | None = None
-    task: TaskChange | None = None
-    task_rows: TaskRows | None = None
+    """Held-out loss that training reported for the exported model, nats, and its number of supervised tokens."""
+    forgetting: Forgetting | None = None  # loss on general text before and after training; None: not measured
+    task: TaskChange | None = None  # score of the task as training measured it; None: not measured
+    task_rows: TaskRows | None = None  # held-out rows on which files are scored; None: they are not
 
     @property
     def rounded(self) -> frozenset[str]:
@@ -103,39 +86,25 @@ class ReferenceOptions:
 
 @dataclass(frozen=True)
 class Reference:
-    """Answers of the trained model.
+    """Answers of the trained model."""
 
-    Attributes:
-        documents: token ids of held-out rows.
-        log_probs: log-probabilities after every token of each document [T, V], fp32.
-        stops: ids of the tokens that end a reply.
-        probes: conversations, the first ones with replies.
-        supervised: for each document, whether each token counts for the loss [T].
-        base: the model before training: its loss and its distance from the trained one; None: unknown.
-        tuned_loss: mean loss of the trained model, nats; None: no token counts.
-        importance: importance matrix from training rows; None: not requested.
-        other_merge: for a 4-bit run, results with the adapter added to the other weights; else None.
-        reported: held-out loss that training reported; see `ReferenceOptions`.
-        forgetting: loss on general text before and after training; None: not measured.
-        task: score of the task as training measured it; None: not measured.
-        task_rows: held-out rows on which files are scored; None: they are not.
-        flags_known: whether it is known which tokens of the rows are supervised; otherwise all count.
-    """
-
-    documents: list[list[int]]
-    log_probs: list[npt.NDArray[np.float32]]
-    stops: list[int]
-    probes: list[Probe]
+    documents: list[list[int]]  # token ids of held-out rows
+    log_probs: list[npt.NDArray[np.float32]]  # log-probabilities after every token of each document [T, V], fp32
+    stops: list[int]  # ids of the tokens that end a reply
+    probes: list[Probe]  # conversations, the first ones with replies
     supervised: list[Flags] = field(default_factory=list)
+    """For each document, whether each token counts for the loss [T]."""
     base: ModelDistance | None = None
-    tuned_loss: float | None = None
-    importance: Importance | None = None
+    """The model before training: its loss and its distance from the trained one; None: unknown."""
+    tuned_loss: float | None = None  # mean loss of the trained model, nats; None: no token counts
+    importance: Importance | None = None  # importance matrix from training rows; None: not requested
     other_merge: ModelDistance | None = None
-    reported: tuple[float, int] | None = None
-    forgetting: Forgetting | None = None
-    task: TaskChange | None = None
-    task_rows: TaskRows | None = None
-    flags_known: bool = True
+    """For a 4-bit run, results with the adapter added to the other weights; else None."""
+    reported: tuple[float, int] | None = None  # held-out loss that training reported; see `ReferenceOptions`
+    forgetting: Forgetting | None = None  # loss on general text before and after training; None: not measured
+    task: TaskChange | None = None  # score of the task as training measured it; None: not measured
+    task_rows: TaskRows | None = None  # held-out rows on which files are scored; None: they are not
+    flags_known: bool = True  # whether it is known which tokens of the rows are supervised; otherwise all count
 
     @property
     def base_loss(self) -> float | None:

@@ -293,11 +293,7 @@ class MergedWeights:
         return False
 
     def _on_experts(self, adapter: AdapterWeights) -> AdapterWeights:
-        """Give updates the names of the files: of experts with tensors of their own, one for each; of routers, theirs.
-
-        Raises:
-            SetupError: The adapter's experts are not this model's.
-        """
+        """Give updates the names of the files: one for each expert that has its own tensors; routers keep theirs."""
         routers = {path.partition(".experts.")[0]: self._place(stack) for path, stack in self.stacks.items()}
         updates = {_moved(name, routers): update for name, update in adapter.updates.items()}
         stacks = dict(adapter.stacks)

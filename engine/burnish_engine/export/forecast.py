@@ -10,7 +10,7 @@ from pathlib import Path
 
 from burnish_engine.advise.facts.gguf_size import TensorShape, choose_types, file_bytes
 from burnish_engine.contract.facts.export_forecast import ExportStage, TypeForecast
-from burnish_engine.contract.recipe.recipe_export import GgufType
+from burnish_engine.contract.recipe.recipe_export import USE_IMPORTANCE, GgufType
 from burnish_engine.export.gguf.write import GgufPlan, header_bytes
 from burnish_engine.export.quantize.hessian import (
     MOST_HESSIAN_BYTES,
@@ -20,7 +20,6 @@ from burnish_engine.export.quantize.hessian import (
     input_name,
     refining_bytes,
 )
-from burnish_engine.export.quantize.quantize import USE_IMPORTANCE
 
 _WRITE_BYTES_S = 100e6  # reading, merging and writing 16-bit tensors; slower disks are rare
 _QUANTIZE_NS = {"IQ4_NL": 80.0, "IQ4_XS": 80.0, "IQ3_M": 150.0, "IQ3_XXS": 150.0, "IQ2_M": 250.0}

@@ -11,13 +11,13 @@ from burnish_engine.chat.prompt import Messages
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.garbage import collect_as_usual
 from burnish_engine.contract.paths import safe_name
-from burnish_engine.contract.recipe.recipe_export import GgufType
+from burnish_engine.contract.recipe.recipe_export import USE_IMPORTANCE, GgufType
 from burnish_engine.export.base.staging import Canceled, never, staging_folder, stop_if
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.write import GgufPlan, plan_gguf, write_gguf
 from burnish_engine.export.preflight import base_type, check_space, checked_types
 from burnish_engine.export.quantize.importance_file import write_importance
-from burnish_engine.export.quantize.quantize import USE_IMPORTANCE, Quantized, quantize, read_back
+from burnish_engine.export.quantize.quantize import Quantized, quantize, read_back
 from burnish_engine.export.verify.fidelity import add_score, check_file, probe_texts
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS
 from burnish_engine.export.verify.reference import Reference, ReferenceOptions, compute_reference, render_probes

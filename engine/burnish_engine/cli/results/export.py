@@ -17,7 +17,13 @@ from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportKind
 from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.recipe_export import COARSE_TYPES, ExportSection, GgufType, MergeOnto
+from burnish_engine.contract.recipe.recipe_export import (
+    COARSE_TYPES,
+    USE_IMPORTANCE,
+    ExportSection,
+    GgufType,
+    MergeOnto,
+)
 from burnish_engine.contract.units import file_size
 from burnish_engine.export.base.kind_check import check_kind
 from burnish_engine.export.base.staging import require_folder, require_space
@@ -268,7 +274,6 @@ def _export_files(
     from burnish_engine.chat.device import chat_device
     from burnish_engine.export.job import export_gguf
     from burnish_engine.export.model_card import write_card
-    from burnish_engine.export.quantize.quantize import USE_IMPORTANCE
     from burnish_engine.export.run_rows import export_rows, reference_options
     from burnish_engine.export.verify.report import read_report
 

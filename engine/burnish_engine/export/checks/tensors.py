@@ -18,6 +18,7 @@ import torch
 from burnish_engine.advise.facts.gguf_rules import gguf_rules
 from burnish_engine.advise.facts.gguf_size import STORED_MXFP4, TensorShape
 from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES
 from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.checks.rounding_error import CodeChoice, is_judged, largest_error, outside
 from burnish_engine.export.checks.trained_weights import Origin, TrainedWeights
@@ -26,7 +27,6 @@ from burnish_engine.export.gguf.header import GgufHeader
 from burnish_engine.export.gguf.tensor_data import row_pieces
 from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.quantize.hessian import input_name
-from burnish_engine.export.quantize.quantize import FILE_TYPES
 
 _INTERLEAVED: Final = {"llama", "smollm3", "mistral3", "granite", "granite_swa"}
 """Architectures whose rope turns neighboring rows of a head in llama.cpp; in transformers, rows half a head apart."""
@@ -215,7 +215,7 @@ def _code_choice(header: GgufHeader, tensor: TensorShape, expected: ExpectedTens
     """Return how a tensor's codes may have been chosen in a file of this type."""
     if expected.in_mxfp4 and tensor.type == STORED_MXFP4:
         return "stored"
-    if header.metadata.get("general.file_type") == FILE_TYPES["Q8_0"] or tensor.name in _TABLES:
+    if header.metadata.get("general.file_type") == GGUF_TYPES["Q8_0"].number or tensor.name in _TABLES:
         return "nearest"
     return "refined" if input_name(tensor.name) else "weighted"
 

@@ -7,7 +7,7 @@ from gguf import GGUFReader
 from safetensors.torch import load_file, save_file
 
 from burnish_engine.advise.facts.gguf_rules import gguf_rules
-from burnish_engine.advise.facts.gguf_size import NEED_IMPORTANCE
+from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES, NEED_IMPORTANCE
 from burnish_engine.export.checks.checksums import CHECKSUMS
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
@@ -17,7 +17,7 @@ from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.gguf.vocabulary import Vocabulary
 from burnish_engine.export.quantize.importance import compute_importance
 from burnish_engine.export.quantize.importance_file import write_importance
-from burnish_engine.export.quantize.quantize import FILE_TYPES, quantize
+from burnish_engine.export.quantize.quantize import quantize
 from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
@@ -33,7 +33,7 @@ LLAMA3_ROPE = {
 }  # fmt: skip
 REFINED = "IQ4_NL, GPTQ"
 USUAL = ("F16", "Q8_0", "Q4_K_M", REFINED, "Q2_K")
-TYPES = [pytest.param(name, marks=() if name in USUAL else pytest.mark.long) for name in (*FILE_TYPES, REFINED)]
+TYPES = [pytest.param(name, marks=() if name in USUAL else pytest.mark.long) for name in (*GGUF_TYPES, REFINED)]
 """Every type that is offered; without an importance matrix, unless the type needs one."""
 
 

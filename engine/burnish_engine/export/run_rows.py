@@ -28,7 +28,7 @@ class ExportRows:
     held_out: list[list[int]]  # token ids of held-out rows
     chats: list[Chat]  # conversations of the held-out rows up to the last user turn
     supervised: list[list[bool]] = field(default_factory=list)
-    """For each held-out row, whether the run's loss counts each token; empty where unknown: all count."""
+    """Whether, for each held-out row, the run's loss counts each token; empty where unknown: all count."""
     training: list[list[int]] = field(default_factory=list)
     """Token ids of training rows; empty where they are not available."""
     note: str = ""  # reason, in a sentence, why training rows are not available; else empty

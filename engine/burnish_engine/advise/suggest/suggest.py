@@ -57,7 +57,7 @@ class TrainingGoal:
     dataset: DatasetFacts | None = None  # facts that `inspect` found in the files; None where not inspected
     model: ChosenModel | None = None  # model to use; None: suggest one
     objective: Objective | None = None
-    """What to learn of preferences, with which the facts were found; None: the rows' usual objective."""
+    """Objective of preferences with which the facts were found; None: the rows' usual one."""
     preference: PreferenceSection | None = None  # the person's own settings of the objective; None: the usual ones
     held_out: float | None = None
     """Share of the rows that the person's recipe holds out, which reasons and plan count with; None: as suggested."""

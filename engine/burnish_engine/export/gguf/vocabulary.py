@@ -35,10 +35,10 @@ class Vocabulary:
     special: dict[str, int] = field(default_factory=dict)  # token id of each key such as `eos_token_id`
     add_bos: bool = False  # whether programs put BOS before a text
     add_space_prefix: bool = False
-    """For `llama`: whether a text gets a space in front, at its start and after special tokens."""
+    """Whether, for `llama`, a text gets a space in front, at its start and after special tokens."""
     chat_template: str = ""  # Jinja template that renders chats
     swallows_space: bool = False
-    """For `llama`: whether special tokens swallow the white space after them, as Phi-3's do."""
+    """Whether, for `llama`, special tokens swallow the white space after them, as Phi-3's do."""
 
 
 def read_vocabulary(tokenizer: Any, rows: int, declared_stops: Sequence[int] = ()) -> Vocabulary:

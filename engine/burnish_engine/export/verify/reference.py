@@ -60,7 +60,7 @@ class ReferenceOptions:
     """Options for what is computed besides the trained model's probabilities."""
 
     supervised: Sequence[Sequence[bool]] = ()
-    """For each held-out row, whether each token counts for the loss; empty: all count."""
+    """Whether, for each held-out row, each token counts for the loss; empty: all count."""
     base: ModelSource | None = None
     """Model before training, where all its weights were trained; with an adapter the base is known."""
     training: Sequence[Sequence[int]] = ()
@@ -93,13 +93,13 @@ class Reference:
     stops: list[int]  # ids of the tokens that end a reply
     probes: list[Probe]  # conversations, the first ones with replies
     supervised: list[Flags] = field(default_factory=list)
-    """For each document, whether each token counts for the loss [T]."""
+    """Whether, for each document, each token counts for the loss [T]."""
     base: ModelDistance | None = None
     """The model before training: its loss and its distance from the trained one; None: unknown."""
     tuned_loss: float | None = None  # mean loss of the trained model, nats; None: no token counts
     importance: Importance | None = None  # importance matrix from training rows; None: not requested
     other_merge: ModelDistance | None = None
-    """For a 4-bit run, results with the adapter added to the other weights; else None."""
+    """Results with the adapter added to the other weights of a 4-bit run; None where there are none."""
     reported: tuple[float, int] | None = None  # held-out loss that training reported; see `ReferenceOptions`
     forgetting: Forgetting | None = None  # loss on general text before and after training; None: not measured
     task: TaskChange | None = None  # score of the task as training measured it; None: not measured

@@ -21,7 +21,10 @@ _FILL_UNKNOWN = 0.95  # fill that packing reaches with rows clearly shorter than
 _UNEVEN = 1.25  # supervised tokens of the fullest micro-batch by those of the average one
 _SPAN_UNKNOWN = 0.5  # share of the longest row, where rows were not inspected
 _SPREAD_UNKNOWN = 1.5  # mean length of a token's row by that of a row, where only the mean is known
-_BUCKET_MULTIPLE, _LEAST_BUCKET = 64, 256  # tokens; see the buckets of `train.fast.packed_batch`
+BUCKET_MULTIPLE = 64
+"""Buckets are multiples of this: matrix products and attention work on blocks of 64 or 128 rows."""
+_SMALLEST_BUCKET = 256
+"""Capacity in tokens below which a micro-batch takes no less time: it waits for weights to be read."""
 
 
 @dataclass(frozen=True)
@@ -117,23 +120,39 @@ def hold_out(dataset: DatasetFacts, share: float | None = None) -> DatasetFacts:
 
 def largest_bucket_tokens(tokens: int) -> int:
     """The number of tokens in the fast engine's largest bucket, for the largest micro-batch's tokens."""
-    return -(-max(tokens, 1) // _BUCKET_MULTIPLE) * _BUCKET_MULTIPLE
+    return -(-max(tokens, 1) // BUCKET_MULTIPLE) * BUCKET_MULTIPLE
+
+
+def buckets(budget: int, packed: bool, most: int | None = None) -> tuple[int, ...]:
+    """Choose the capacities of the fast engine's buckets, ascending; each costs a capture, so there are few.
+
+    Packed micro-batches fill their budget to a few percent, except for the last one of every packing window: one size
+    for the budget and one for half of it. Without packing a micro-batch is one document of any length: halves of the
+    budget down to 256, so that on average a quarter of the capacity is padding.
+
+    Args:
+        budget: largest number of tokens of a micro-batch.
+        packed: whether micro-batches hold several documents.
+        most: largest number of tokens that a micro-batch can have with this data, where known to be less: the sum of
+            all documents when packed, else the longest document.
+    """
+    sizes = [largest_bucket_tokens(min(budget, most or budget))]
+    while (half := largest_bucket_tokens(sizes[-1] // 2)) >= _SMALLEST_BUCKET and half < sizes[-1]:
+        sizes.append(half)
+        if packed:
+            break
+    return tuple(reversed(sizes))
 
 
 def bucket_tokens(tokens: int, most: int, *, packed: bool) -> int:
-    """The number of tokens that the fast engine pads a micro-batch to, chosen as `train.fast.packed_batch` does.
+    """The number of tokens that the fast engine pads a micro-batch to.
 
     Args:
         tokens: number of tokens of the micro-batch.
         most: number of tokens of the largest micro-batch.
         packed: whether micro-batches hold several documents.
     """
-    bucket = largest_bucket_tokens(most)
-    while (half := largest_bucket_tokens(bucket // 2)) >= max(_LEAST_BUCKET, tokens) and half < bucket:
-        bucket = half
-        if packed:
-            break
-    return bucket
+    return next((bucket for bucket in buckets(most, packed) if bucket >= tokens), largest_bucket_tokens(most))
 
 
 def token_span(lengths: LengthStats | None, max_length: int) -> float:

@@ -46,7 +46,7 @@ to 1.9 %, and more with small micro-batches: the usual stream, Burnish's stream 
 grows by 20 MiB, and one of them has cuBLAS's 32 MiB."""
 CONTEXT_BYTES = 760 * MIB
 """Memory that the process holds on a GPU beside torch's allocator: the CUDA context and libraries."""
-_INPUT_BYTES = 26  # bytes of a token in the static input buffers: see train.fast.packed_batch
+_INPUT_BYTES = 6 * 4 + 2  # bytes of a token in the static input buffers: six int32 fields, and attention's tiles
 
 
 class LayerTables(NamedTuple):

@@ -85,6 +85,20 @@ class ReferenceOptions:
 
 
 @dataclass(frozen=True)
+class ExportedModel:
+    """A trained model of which files are made or proven, and what they are compared with it on."""
+
+    source: ModelSource  # base model, or the trained one
+    adapter: Path | None  # folder of the PEFT adapter; None: there is none
+    held_out: Sequence[Sequence[int]] = ()
+    """Token ids of rendered held-out rows to compare on; without them, rendered chats are compared."""
+    probe_chats: Sequence[Messages] = ()  # conversations to compare and answer, before some of our own
+    options: ReferenceOptions = field(default_factory=ReferenceOptions)  # further things to compute
+    device: torch.device | None = None  # device that runs the trained model; None: the CPU
+    threads: int = 0  # number of CPU threads for llama.cpp; 0: one per core
+
+
+@dataclass(frozen=True)
 class Reference:
     """Answers of the trained model."""
 
@@ -172,27 +186,19 @@ def choose_documents(
 
 
 def compute_reference(
-    source: ModelSource,
-    adapter: Path | None,
+    model: ExportedModel,
     tokenizer: Any,
-    held_out: Sequence[Sequence[int]],
     probes: Sequence[Probe],
     *,
-    options: ReferenceOptions | None = None,
-    device: torch.device | None = None,
     progress: Progress = no_progress,
     canceled: Canceled = never,
 ) -> Reference:
     """Run the trained model on held-out rows and probes, and on training rows for the importance matrix.
 
     Args:
-        source: base model.
-        adapter: folder of the PEFT adapter, or None.
+        model: trained model and rows.
         tokenizer: tokenizer of the model.
-        held_out: token ids of rendered held-out rows.
         probes: rendered conversations; the first few are answered.
-        options: further things to compute.
-        device: device to compute on; by default the CPU.
         progress: callback given the share of documents done.
         canceled: callback polled between documents; True stops the work.
 
@@ -208,22 +214,22 @@ def compute_reference(
     from burnish_engine.export.weights.nf4_merge import round_model
     from burnish_engine.models.transformers_path.plain import load_adapter, load_base
 
-    options = options or ReferenceOptions()
-    device = device or torch.device("cpu")
+    source, adapter, options = model.source, model.adapter, model.options
+    device = model.device or torch.device("cpu")
     require_model(source, device)
-    model = load_base(source, "fp32", device)
-    round_model(model, options.rounded)
+    loaded = load_base(source, "fp32", device)
+    round_model(loaded, options.rounded)
     if adapter is not None:
-        model = load_adapter(model, adapter)
-    width = model.get_output_embeddings().weight.shape[0]
-    chosen = choose_documents(held_out, options.supervised, probes, width, _context(source))
+        loaded = load_adapter(loaded, adapter)
+    width = loaded.get_output_embeddings().weight.shape[0]
+    chosen = choose_documents(model.held_out, options.supervised, probes, width, _context(source))
     documents, supervised = [ids for ids, _ in chosen], [flags for _, flags in chosen]
-    log_probs = document_log_probs(model, documents, lambda what, share: progress(what, share / 2), canceled)
+    log_probs = document_log_probs(loaded, documents, lambda what, share: progress(what, share / 2), canceled)
     tuned = MeanLoss()
     for one, (document, flags) in zip(log_probs, chosen, strict=True):
         tuned.add(one, document, flags)
     importance = compute_importance(
-        model,
+        loaded,
         options.training,
         options.name_map,
         tokens=options.tokens,
@@ -233,20 +239,20 @@ def compute_reference(
     )
     base = None
     if adapter is not None:
-        with model.disable_adapter():
-            base = model_distance(model, documents, log_probs, supervised, canceled)
-    answered = _answer(model, tokenizer, probes, canceled)
-    stops = model_stop_ids(model, tokenizer)
+        with loaded.disable_adapter():
+            base = model_distance(loaded, documents, log_probs, supervised, canceled)
+    answered = _answer(loaded, tokenizer, probes, canceled)
+    stops = model_stop_ids(loaded, tokenizer)
     other = None
     if options.in_4_bits and adapter is not None:
         stop_if(canceled, "The verification")
         if options.onto_rounded:
-            del model
-            model = load_adapter(load_base(source, "fp32", device), adapter)
+            del loaded
+            loaded = load_adapter(load_base(source, "fp32", device), adapter)
         else:
-            round_model(model, options.in_4_bits)
-        other = model_distance(model, documents, log_probs, supervised, canceled)
-    del model
+            round_model(loaded, options.in_4_bits)
+        other = model_distance(loaded, documents, log_probs, supervised, canceled)
+    del loaded
     if options.base is not None:
         stop_if(canceled, "The verification")
         before = load_base(options.base, "fp32", device)

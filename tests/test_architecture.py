@@ -31,7 +31,7 @@ ENGINE_MAY_IMPORT = {
     "data": {"contract", "models", "hub", "scoring"},
     "chat": {"contract", "channel", "models", "data", "runs", "scoring"},
     "train": {"contract", "channel", "hardware", "models", "data", "runs", "advise", "scoring"},
-    "bench": {"contract", "hardware", "models", "data", "train", "export"},
+    "bench": {"contract", "hardware", "models", "data", "advise", "train", "export"},
     "duel": {"contract", "hardware", "models", "data", "runs", "advise"},
     "export": {"contract", "channel", "hardware", "models", "data", "runs", "advise", "chat", "hub", "scoring"},
     "remote": {"contract", "hardware", "models", "runs", "advise", "hub"},

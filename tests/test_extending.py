@@ -2,14 +2,18 @@
 
 from typing import get_args
 
+from gguf import LlamaFileType
+
 from burnish_app.widgets.basic.drop import DATA_ENDINGS
 from burnish_engine.advise.facts.trained_bytes import OptimizerBytes
 from burnish_engine.advise.predict.plain.whole_model_memory import optimizer_note
 from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS
 from burnish_engine.contract.recipe.recipe import Recipe, setting_of
+from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES, GgufType
 from burnish_engine.contract.recipe.recipe_train import Optimizer, TrainSection
 from burnish_engine.data.files.file_kinds import FORMATS
 from burnish_engine.data.files.formats import READERS
+from burnish_engine.export.checks.rounding_error import is_judged
 from burnish_engine.models.decoder.frozen.code_formats import CODE_FORMATS
 from burnish_engine.models.decoder.frozen.format_choice import CARDS
 from burnish_engine.models.families import FAMILIES
@@ -34,6 +38,14 @@ def test_every_format_of_8_bit_products_has_its_setting_cards_codes_and_words():
     assert set(CARDS) == names
     assert set(CODE_FORMATS) == names
     assert set(setting_of("train.products").choices) == names | {"auto", "16"}
+
+
+def test_every_gguf_type_is_one_of_llama_cpp_and_has_words():
+    assert list(GGUF_TYPES) == list(get_args(GgufType))
+    for name, facts in GGUF_TYPES.items():
+        assert LlamaFileType(facts.number).name == f"MOSTLY_{name}"
+        assert is_judged(facts.tensors)
+        assert facts.text
 
 
 def test_every_data_format_has_a_reader_and_may_be_dropped_on_the_window():

@@ -20,32 +20,8 @@ _CLOSENESS = (
 Measured on SmolLM2: Q8_0 0.001, Q6_K 0.01, Q4_K_M 0.06, Q4_0 0.3."""
 _FAR = tr("far from the trained model")
 
-TYPE_TEXT: dict[GgufType, str] = {
-    "F16": tr("Full precision, largest; to convert further"),
-    "BF16": tr("Full precision, largest; range of the training format"),
-    "Q8_0": tr("Practically as good as the trained model"),
-    "Q6_K": tr("Very good, often a quarter smaller than Q8_0"),
-    "Q5_K_M": tr("Good, for when Q4_K_M loses too much"),
-    "Q5_K_S": tr("Like Q5_K_M, slightly smaller"),
-    "Q5_0": tr("Older 5-bit type, runs everywhere"),
-    "Q4_K_M": tr("The usual choice for larger models"),
-    "Q4_K_S": tr("Like Q4_K_M, slightly smaller"),
-    "Q4_0": tr("Small, fast on phones"),
-    "Q4_1": tr("Like Q4_0, a little better and larger"),
-    "IQ4_NL": tr("Small, fast on phones, better than Q4_0"),
-    "IQ4_XS": tr("Smallest that keeps most"),
-    "Q3_K_M": tr("Loses much; for large models in little memory"),
-    "Q3_K_S": tr("Loses more than Q3_K_M"),
-    "IQ3_M": tr("Loses much; better than Q3_K_M at its size"),
-    "IQ3_XXS": tr("Loses very much"),
-    "Q2_K": tr("Loses very much; try a smaller model first"),
-    "IQ2_M": tr("Loses very much; smallest"),
-}
-"""A plain description of each type."""
-
 _SMALL_MODEL = 400_000_000
 """Number of parameters below which 4 bits cost too much quality."""
-_PHONE_TYPES: tuple[GgufType, ...] = ("IQ4_NL", "Q4_0")
 
 
 def recommended_type(target: TargetSection, parameters: int | None, widths_fill_blocks: bool) -> GgufType:
@@ -59,7 +35,7 @@ def recommended_type(target: TargetSection, parameters: int | None, widths_fill_
     if parameters is not None and parameters < _SMALL_MODEL:
         return "Q8_0"
     if target.kind == "phone" or not widths_fill_blocks:
-        return _PHONE_TYPES[0]
+        return "IQ4_NL"
     return "Q8_0" if target.kind in ("desktop", "server") else "Q4_K_M"
 
 

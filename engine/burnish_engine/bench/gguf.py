@@ -13,10 +13,10 @@ from typing import Any
 
 from burnish_engine.bench.gguf_result import FileBench, Speed
 from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES
 from burnish_engine.contract.run.endings import exit_text
 from burnish_engine.contract.units import plural
 from burnish_engine.export.gguf.header import read_header
-from burnish_engine.export.quantize.quantize import FILE_TYPES
 from burnish_engine.hardware.host.cpu import usable_cores
 
 PROMPT, GENERATE, REPEAT = 512, 64, 3
@@ -67,7 +67,7 @@ def bench_file(
         SetupError: llama.cpp cannot load the file, or crashes on it.
     """
     header = read_header(path)
-    types = {number: name for name, number in FILE_TYPES.items()}
+    types = {facts.number: quant for quant, facts in GGUF_TYPES.items()}
     command = [sys.executable, "-P", "-m", "burnish_engine.bench.gguf_worker", str(path)]
     command += [str(number) for number in (prompt, generate, repeat, *threads)]
     result, status, errors = _run(command, progress)

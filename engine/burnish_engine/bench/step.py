@@ -13,6 +13,7 @@ import numpy.typing as npt
 import psutil
 import torch
 
+from burnish_engine.advise.facts.workload import buckets
 from burnish_engine.bench.documents import packs, preference_documents, recorded_packs
 from burnish_engine.bench.shapes import RandomWeights, shape
 from burnish_engine.bench.step_options import StepOptions
@@ -40,7 +41,7 @@ from burnish_engine.train.fast.fast_model import make_trainable
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_engine.train.fast.gradient_slices import backward_cuts, gradient_slices
 from burnish_engine.train.fast.memory_choice import lockable_memory, plan_within
-from burnish_engine.train.fast.packed_batch import BucketLayout, batch_content, buckets
+from burnish_engine.train.fast.packed_batch import BucketLayout, batch_content
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.lifecycle.measure import memory_reader
 from burnish_engine.train.parallel.exchange_choice import SLICES

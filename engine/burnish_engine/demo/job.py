@@ -154,22 +154,20 @@ def _torch_replies(
 def _export(source: ModelSource, paths: RunPaths, folder: Path, name: str, progress: Progress) -> FidelityReport:
     from burnish_engine.export.job import export_gguf
     from burnish_engine.export.run_rows import export_rows, reference_options
+    from burnish_engine.export.verify.reference import ExportedModel
     from burnish_engine.models.device.device import choose_device
 
     recipe = read_recipe(paths)
     rows = export_rows(paths, recipe, source)
-    return export_gguf(
+    model = ExportedModel(
         source,
         paths.adapter,
-        folder,
-        name,
-        recipe.export.quants,
-        held_out=rows.held_out,
-        probe_chats=rows.chats[:3],
-        options=reference_options(paths, recipe, source, rows, importance=recipe.export.importance),
-        progress=progress,
-        device=choose_device(recipe.devices),
+        rows.held_out,
+        rows.chats[:3],
+        reference_options(paths, recipe, source, rows, importance=recipe.export.importance),
+        choose_device(recipe.devices),
     )
+    return export_gguf(model, folder, name, recipe.export.quants, progress=progress)
 
 
 def _gguf_replies(

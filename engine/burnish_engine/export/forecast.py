@@ -10,7 +10,7 @@ from pathlib import Path
 
 from burnish_engine.advise.facts.gguf_size import TensorShape, choose_types, file_bytes
 from burnish_engine.contract.facts.export_forecast import ExportStage, TypeForecast
-from burnish_engine.contract.recipe.recipe_export import GgufType
+from burnish_engine.contract.recipe.recipe_export import USE_IMPORTANCE, GgufType
 from burnish_engine.export.gguf.write import GgufPlan, header_bytes
 from burnish_engine.export.quantize.hessian import (
     MOST_HESSIAN_BYTES,
@@ -20,7 +20,6 @@ from burnish_engine.export.quantize.hessian import (
     input_name,
     refining_bytes,
 )
-from burnish_engine.export.quantize.quantize import USE_IMPORTANCE
 
 _WRITE_BYTES_S = 100e6  # reading, merging and writing 16-bit tensors; slower disks are rare
 _QUANTIZE_NS = {"IQ4_NL": 80.0, "IQ4_XS": 80.0, "IQ3_M": 150.0, "IQ3_XXS": 150.0, "IQ2_M": 250.0}
@@ -37,17 +36,11 @@ _RUNTIME_BYTES = 600 * 1024 * 1024  # Python with torch, transformers and llama.
 
 @dataclass(frozen=True)
 class ExportCost:
-    """The cost of an export: size of each file, and what each stage takes.
+    """The cost of an export: size of each file, and what each stage takes."""
 
-    Attributes:
-        sizes: exact size of each requested file, bytes.
-        stages: stages in order.
-        types: what files of all types would be; empty: not asked for.
-    """
-
-    sizes: dict[GgufType, int]
-    stages: list[ExportStage]
-    types: list[TypeForecast] = field(default_factory=list)
+    sizes: dict[GgufType, int]  # exact size of each requested file, bytes
+    stages: list[ExportStage]  # stages in order
+    types: list[TypeForecast] = field(default_factory=list)  # what files of all types would be; empty: not asked for
 
     @property
     def disk_bytes(self) -> int:

@@ -5,30 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from burnish_engine.chat.prompt import Messages
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.garbage import collect_as_usual
 from burnish_engine.contract.paths import safe_name
-from burnish_engine.contract.recipe.recipe_export import GgufType
+from burnish_engine.contract.recipe.recipe_export import USE_IMPORTANCE, GgufType
 from burnish_engine.export.base.staging import Canceled, never, staging_folder, stop_if
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.write import GgufPlan, plan_gguf, write_gguf
 from burnish_engine.export.preflight import base_type, check_space, checked_types
 from burnish_engine.export.quantize.importance_file import write_importance
-from burnish_engine.export.quantize.quantize import USE_IMPORTANCE, Quantized, quantize, read_back
+from burnish_engine.export.quantize.quantize import Quantized, quantize, read_back
 from burnish_engine.export.verify.fidelity import add_score, check_file, probe_texts
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS
-from burnish_engine.export.verify.reference import Reference, ReferenceOptions, compute_reference, render_probes
+from burnish_engine.export.verify.reference import (
+    ExportedModel,
+    Reference,
+    ReferenceOptions,
+    compute_reference,
+    render_probes,
+)
 from burnish_engine.export.verify.report import CheckedFiles, build_report, conclude
 from burnish_engine.export.weights.folders import BeyondRangeError, Progress, no_progress
 from burnish_engine.export.weights.merge import MergedWeights
-from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.gguf.gguf_speed import generation_speed
-
-if TYPE_CHECKING:
-    import torch
 
 _MAKE, _ASK, _CHECK = 1.0, 4.0, 2.0  # rough durations: making a file, running the trained model, checking a file
 
@@ -44,19 +45,13 @@ class _CheckInputs:
 
 
 def export_gguf(
-    source: ModelSource,
-    adapter: Path | None,
+    model: ExportedModel,
     out: Path,
     name: str,
     quants: Sequence[GgufType],
     *,
-    held_out: Sequence[Sequence[int]] = (),
-    probe_chats: Sequence[Messages] = (),
-    options: ReferenceOptions | None = None,
     progress: Progress = no_progress,
     canceled: Canceled = never,
-    device: torch.device | None = None,
-    threads: int = 0,
 ) -> FidelityReport:
     """Export a model to GGUF files, each verified against the trained model.
 
@@ -64,18 +59,12 @@ def export_gguf(
     always removed. The 16-bit file that the others are made from stays only where F16 (or BF16) is requested.
 
     Args:
-        source: The base model.
-        adapter: folder of the PEFT adapter; None exports the base.
+        model: trained model, and what the files are compared with it on.
         out: folder for the files and fidelity.json.
         name: name of the model; made safe as a file name.
         quants: GGUF types.
-        held_out: token ids of rendered held-out rows to compare on; without them, rendered chats are compared.
-        probe_chats: conversations to compare and answer, before some of our own.
-        options: training rows for the importance matrix, supervised tokens, and the model before training.
         progress: callback given the current activity and the share done, 0 to 1.
         canceled: callback polled often; after a stop nothing is left under a final name.
-        device: device of the trained model; by default the CPU.
-        threads: number of CPU threads for llama.cpp; 0 means one per core.
 
     Returns:
         The report, also written to `out`/fidelity.json.
@@ -92,7 +81,7 @@ def export_gguf(
     from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
     wanted = checked_types(quants)
-    options = options or ReferenceOptions()
+    source, adapter, options = model.source, model.adapter, model.options
     weights = MergedWeights(source, adapter, options.rounded, kind="gguf")
     tokenizer = load_tokenizer(source)
     expected = probe_texts(tokenizer)
@@ -104,22 +93,18 @@ def export_gguf(
         stages = _StageBar(progress, 2 * _MAKE + _ASK + _CHECK + len(others) * (_MAKE + _CHECK))
         base = _write_base(plan, staging, wanted, stages.begin(2 * _MAKE), canceled)
         weights.check_all_used()
-        probes = render_probes(tokenizer, [*probe_chats, *PROBE_CHATS])
+        probes = render_probes(tokenizer, [*model.probe_chats, *PROBE_CHATS])
         reference = compute_reference(
-            source,
-            adapter,
+            replace(model, options=_for_quantizing(options, plan, others, staging / "hessians")),
             tokenizer,
-            held_out,
             probes,
-            options=_for_quantizing(options, plan, others, staging / "hessians"),
-            device=device,
             progress=stages.begin(_ASK),
             canceled=canceled,
         )
         truth = _CheckInputs(tokenizer, expected, reference, Origin(source, adapter, options.rounded))
         file_name = safe_name(name, "model")
         matrix = _importance_file(reference, staging, weights)
-        run = _ExportRun(plan, staging, file_name, truth, threads, stages, canceled, matrix)
+        run = _ExportRun(plan, staging, file_name, truth, model.threads, stages, canceled, matrix)
         checked = run.check_all(base, wanted)
         digest = weights.adapter.digest if weights.adapter else source.trained_digest
         report = build_report(source, plan.architecture, digest, checked, reference)

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import get_args
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.recipe.recipe_export import GgufType
+from burnish_engine.contract.recipe.recipe_export import USE_IMPORTANCE, GgufType
 from burnish_engine.export.base.staging import require_space
 from burnish_engine.export.forecast import ExportCost, make_forecast, predicted_sizes
 from burnish_engine.export.gguf.write import GgufPlan, plan_gguf
 from burnish_engine.export.quantize.hessian import hessian_bytes, hessian_sizes
-from burnish_engine.export.quantize.quantize import USE_IMPORTANCE
 from burnish_engine.export.type_forecast import forecast_types
 from burnish_engine.export.verify.fidelity import probe_texts
 from burnish_engine.export.weights.merge import MergedWeights

@@ -23,21 +23,15 @@ from burnish_engine.scoring.rows_file import load_task_rows
 
 @dataclass(frozen=True)
 class ExportRows:
-    """Rows of a run.
+    """Rows of a run."""
 
-    Attributes:
-        held_out: token ids of held-out rows.
-        chats: conversations of the held-out rows up to the last user turn.
-        supervised: for each held-out row, whether the run's loss counts each token; empty where unknown: all count.
-        training: token ids of training rows; empty where they are not available.
-        note: reason, in a sentence, why training rows are not available; else empty.
-    """
-
-    held_out: list[list[int]]
-    chats: list[Chat]
+    held_out: list[list[int]]  # token ids of held-out rows
+    chats: list[Chat]  # conversations of the held-out rows up to the last user turn
     supervised: list[list[bool]] = field(default_factory=list)
+    """Whether, for each held-out row, the run's loss counts each token; empty where unknown: all count."""
     training: list[list[int]] = field(default_factory=list)
-    note: str = ""
+    """Token ids of training rows; empty where they are not available."""
+    note: str = ""  # reason, in a sentence, why training rows are not available; else empty
 
 
 def export_rows(paths: RunPaths, recipe: Recipe, source: ModelSource) -> ExportRows:

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import get_args
 
-from burnish_engine.advise.facts.gguf_size import NEED_IMPORTANCE
 from burnish_engine.advise.predict.on_target import GENERATION_SHARE, token_bytes
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.export_forecast import TypeForecast
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.recipe.recipe_export import GgufType
+from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES
 from burnish_engine.export.forecast import type_bytes
 from burnish_engine.export.gguf.write import GgufPlan, header_bytes
-from burnish_engine.export.quantize.quantize import USE_IMPORTANCE
 from burnish_engine.hardware.host.cpu import usable_cores
 
-PUBLISHED_KL: dict[GgufType, tuple[float, float]] = {
-    "F16": (0.0, 0.0), "BF16": (0.0, 0.0), "Q8_0": (0.0014, 0.0014), "Q6_K": (0.0055, 0.0055),
-    "Q5_K_M": (0.0108, 0.0108), "Q5_K_S": (0.0166, 0.0166), "Q5_0": (0.0222, 0.0222), "Q4_K_M": (0.0313, 0.0282),
-    "Q4_K_S": (0.0431, 0.032), "IQ4_NL": (0.0357, 0.0357), "IQ4_XS": (0.0363, 0.0363), "Q4_1": (0.0717, 0.0717),
-    "Q4_0": (0.0719, 0.0719), "Q3_K_M": (0.1019, 0.0844), "IQ3_M": (0.1025, 0.1025), "IQ3_XXS": (0.1836, 0.1836),
-    "Q3_K_S": (0.2282, 0.1998), "IQ2_M": (0.326, 0.326), "Q2_K": (0.4451, 0.3322),
-}  # fmt: skip
-"""Mean KL(16-bit file || file) of Llama 3 8B on Wikitext, nats: without and with an importance matrix, the same number
-twice where only one was published. Source: llama.cpp, tools/perplexity/README.md, "LLaMA 3 8b Scoreboard"."""
 _SPEED_CONTEXT = 256  # tokens; an exported file is timed in a short conversation as well
 _TRIAL_BYTES, _TRIALS = 256 * 2**20, 4  # more than processors cache
 
@@ -51,14 +39,14 @@ def forecast_types(
         gain: held-out loss that training took away, nats; 0 or less: none was measured.
     """
     rate, start, found = read_rate(), header_bytes(plan, scratch), []
-    for quant in get_args(GgufType):
-        if quant in NEED_IMPORTANCE and not importance:
+    for quant, facts in GGUF_TYPES.items():
+        if facts.importance == "needed" and not importance:
             continue
         try:
             size = type_bytes(plan, quant, start, importance=importance)
         except UsageError:  # the rows do not fill its blocks
             continue
-        kl = PUBLISHED_KL[quant][importance and quant in USE_IMPORTANCE]
+        kl = facts.weighed_kl if importance and facts.weighed_kl is not None else facts.kl
         read = token_bytes(spec, size, _SPEED_CONTEXT) if spec is not None else size
         kept = max(1.0 - kl / gain, 0.0) if gain > 0 else None
         found.append(

@@ -1,9 +1,7 @@
 import pytest
 from app.facts.export_facts import quant, report
 
-from burnish_app.widgets.export.type_choices import TYPES
 from burnish_app.wording.fidelity_text import (
-    TYPE_TEXT,
     closeness,
     file_text,
     gain_text,
@@ -54,10 +52,6 @@ def test_the_report_concludes():
 )
 def test_recommended_types(kind, parameters, fills, wanted):
     assert recommended_type(TargetSection(kind=kind), parameters, fills) == wanted
-
-
-def test_every_type_has_words():
-    assert set(TYPE_TEXT) == set(TYPES)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from burnish_engine.chat.run_model import trained_model
 from burnish_engine.contract.recipe.recipe_export import ExportSection
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.run_rows import export_rows
-from burnish_engine.export.verify.reference import ReferenceOptions
+from burnish_engine.export.verify.reference import ExportedModel, ReferenceOptions
 from burnish_engine.runs.store import open_run, read_recipe
 
 TYPES = ["Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "IQ4_NL", "IQ4_XS", "Q3_K_M", "IQ3_M", "Q2_K"]
@@ -32,13 +32,13 @@ def main():
     source, adapter = trained_model(paths, recipe)
     rows = export_rows(paths, recipe, source)
     for name, training in (("without", ()), ("with", rows.training)):
-        report = export_gguf(
-            source, adapter, options.out / name, "m", options.types, held_out=rows.held_out,
-            probe_chats=rows.chats[:3],
+        model = ExportedModel(
+            source, adapter, held_out=rows.held_out, probe_chats=rows.chats[:3],
             options=ReferenceOptions(
                 supervised=rows.supervised, training=training, tokens=ExportSection().importance_tokens
             ),
         )  # fmt: skip
+        report = export_gguf(model, options.out / name, "m", options.types)
         print(json.dumps({"base": report.base_loss, "tuned": report.tuned_loss, "tokens": report.importance_tokens}))
         for file in report.files:
             line = file.model_dump(exclude={"reply", "sha256", "tensor_types", "problems", "fallbacks"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from burnish_engine.advise.facts.planned_run import FastRun
-from burnish_engine.advise.facts.workload import MicroBatchSize
+from burnish_engine.advise.facts.workload import BUCKET_MULTIPLE, MicroBatchSize
 from burnish_engine.advise.predict.fast_speed import FastSpeed, rates
 from burnish_engine.advise.predict.plan_options import split_plan
 from burnish_engine.bench.step import StepBench
@@ -13,7 +13,6 @@ from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.hardware.probe import probe
-from burnish_engine.train.fast.packed_batch import BUCKET_MULTIPLE
 
 _NO_TIME = 1e30  # rate of what shall take no time
 PARTS = {"gemm": ("products", "head"), "attention": ("attention",), "8-bit": ("eight_bits", "int8"),

@@ -20,19 +20,19 @@ EVENTS = Path(__file__).resolve().parents[2] / "golden" / "runs" / "fast-whole" 
 def test_its_files_are_quantized_with_the_importance_of_its_rows(tmp_path, monkeypatch):
     from burnish_engine.models.checkpoint.source import open_model
 
-    asked = {}
+    asked = []
     rows = ExportRows([[1, 2]], [[{"role": "user", "content": "a"}]], [[False, True]], [[3, 4, 5]])
     monkeypatch.setattr("burnish_engine.export.run_rows.export_rows", lambda *_: rows)
-    monkeypatch.setattr("burnish_engine.export.job.export_gguf", lambda *_, **options: asked.update(options))
+    monkeypatch.setattr("burnish_engine.export.job.export_gguf", lambda model, *_, **__: asked.append(model))
     paths = create_run(BENCH_NOTES.recipe(), tmp_path / "run")
     shutil.copy(EVENTS, paths.events)
     job._export(
         open_model(str(make_llama(tmp_path / "base"))), paths, tmp_path / "gguf", "m-bench-notes", lambda *_: None
     )
-    assert asked["options"].training == [[3, 4, 5]]
-    assert asked["options"].supervised == [[False, True]]
-    assert asked["options"].reported == (5.758926356092412, 188), "so that a second loss says why it is another"
-    assert asked["held_out"] == [[1, 2]]
+    assert asked[0].options.training == [[3, 4, 5]]
+    assert asked[0].options.supervised == [[False, True]]
+    assert asked[0].options.reported == (5.758926356092412, 188), "so that a second loss says why it is another"
+    assert asked[0].held_out == [[1, 2]]
 
 
 def test_its_report_holds_the_figures_of_the_run(tmp_path):

@@ -7,6 +7,7 @@ from burnish_engine.advise.facts.gguf_size import predicted_file_bytes
 from burnish_engine.chat.gguf_chat import GgufChat
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.export.job import export_gguf
+from burnish_engine.export.verify.reference import ExportedModel
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation.sampling import Sampling
@@ -37,9 +38,16 @@ def test_the_embedded_model_end_to_end(tmp_path, embedded_model):
     chats = [[{"role": "user", "content": "Tell me something."}, {"role": "assistant", "content": t}] for t in TEXTS]
     rows = [tokenizer.apply_chat_template(chat)["input_ids"] for chat in chats]
     report = export_gguf(
-        source, tmp_path / "adapter", tmp_path / "export", "smol", ["Q8_0", "Q4_K_M"], held_out=rows,
-        probe_chats=[[{"role": "user", "content": "What is the capital of France?"}]],
-    )  # fmt: skip
+        ExportedModel(
+            source,
+            tmp_path / "adapter",
+            held_out=rows,
+            probe_chats=[[{"role": "user", "content": "What is the capital of France?"}]],
+        ),
+        tmp_path / "export",
+        "smol",
+        ["Q8_0", "Q4_K_M"],
+    )
     assert report.passed
     assert report.token_strings > 200
     assert report.token_mismatches == 0

@@ -18,6 +18,7 @@ from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.quantize import quantize
 from burnish_engine.export.verify import report as report_module
+from burnish_engine.export.verify.reference import ExportedModel
 from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 from burnish_engine.runs.file_hashes import sha256_file
@@ -43,10 +44,18 @@ def exported(wide, wide_adapter, tmp_path_factory):
     out = tmp_path_factory.mktemp("exported") / "export"
     seen = []
     report = export_gguf(
-        wide, wide_adapter, out, "my model", ["Q8_0", "F16", "Q4_K_M"], held_out=rows(wide),
-        probe_chats=[[{"role": "user", "content": "My lamp is broken?"}]], threads=1,
+        ExportedModel(
+            wide,
+            wide_adapter,
+            held_out=rows(wide),
+            probe_chats=[[{"role": "user", "content": "My lamp is broken?"}]],
+            threads=1,
+        ),
+        out,
+        "my model",
+        ["Q8_0", "F16", "Q4_K_M"],
         progress=lambda what, share: seen.append((what, share)),
-    )  # fmt: skip
+    )
     return out, report, seen
 
 
@@ -79,12 +88,12 @@ def test_progress_only_grows_and_names_what_is_done(exported):
 def test_a_second_export_adds_to_the_report(exported, wide, wide_adapter, tmp_path):
     out = tmp_path / "export"
     shutil.copytree(exported[0], out)
-    export_gguf(wide, wide_adapter, out, "my model", ["Q4_0"], held_out=rows(wide), threads=1)
+    export_gguf(ExportedModel(wide, wide_adapter, held_out=rows(wide), threads=1), out, "my model", ["Q4_0"])
     report = FidelityReport.model_validate_json((out / "fidelity.json").read_text())
     assert [file.quant for file in report.files] == ["Q8_0", "F16", "Q4_K_M", "Q4_0"]
     (out / "my model-Q8_0.gguf").unlink()
     other = make_adapter(wide, tmp_path / "other", seed=9)
-    export_gguf(wide, other, out, "my model", ["Q4_0"], held_out=rows(wide), threads=1)
+    export_gguf(ExportedModel(wide, other, held_out=rows(wide), threads=1), out, "my model", ["Q4_0"])
     report = FidelityReport.model_validate_json((out / "fidelity.json").read_text())
     assert [file.quant for file in report.files] == ["Q4_0"]  # the others were made of another adapter
 
@@ -93,11 +102,11 @@ def test_a_second_export_adds_to_the_report(exported, wide, wide_adapter, tmp_pa
 def test_the_16_bit_file_stays_only_where_asked_for(wide, tmp_path):
     usual = gc.get_threshold()
     collect_seldom()
-    report = export_gguf(wide, None, tmp_path, "base", ["BF16"], held_out=rows(wide), threads=1)
+    report = export_gguf(ExportedModel(wide, None, held_out=rows(wide), threads=1), tmp_path, "base", ["BF16"])
     assert gc.get_threshold() == usual, "garbage is collected at Python's own pace"
     assert visible(tmp_path) == ["base-BF16.gguf", "fidelity.json"]
     assert report.adapter_sha256 == ""
-    export_gguf(wide, None, tmp_path / "b", "base", ["BF16", "Q8_0"], held_out=rows(wide), threads=1)
+    export_gguf(ExportedModel(wide, None, held_out=rows(wide), threads=1), tmp_path / "b", "base", ["BF16", "Q8_0"])
     assert visible(tmp_path / "b") == ["base-BF16.gguf", "base-Q8_0.gguf", "fidelity.json"]
 
 
@@ -113,9 +122,9 @@ def test_weights_beyond_f16_go_through_bf16(tmp_path):
         model.model.layers[0].self_attn.v_proj.weight[0, 0] = 70000.0
     model.save_pretrained(source.folder)
     with pytest.raises(FidelityError, match="F16 cannot hold"):
-        export_gguf(source, None, tmp_path / "a", "x", ["F16"], held_out=rows(source), threads=1)
+        export_gguf(ExportedModel(source, None, held_out=rows(source), threads=1), tmp_path / "a", "x", ["F16"])
     try:
-        export_gguf(source, None, tmp_path / "b", "x", ["Q8_0"], held_out=rows(source), threads=1)
+        export_gguf(ExportedModel(source, None, held_out=rows(source), threads=1), tmp_path / "b", "x", ["Q8_0"])
     except FidelityError as error:
         assert "cannot hold" not in str(error)  # whether so coarse a file passes is another matter
 
@@ -124,7 +133,7 @@ def test_weights_beyond_f16_go_through_bf16(tmp_path):
 @pytest.mark.parametrize("name", ["../../evil", "con", "a\nb", "", "ünï cödé", "x" * 300, "..", "C:\\x"])
 def test_hostile_names_stay_in_the_folder(wide, tmp_path, name):
     out = tmp_path / "export"
-    report = export_gguf(wide, None, out, name, ["F16"], held_out=rows(wide, 1), threads=1)
+    report = export_gguf(ExportedModel(wide, None, held_out=rows(wide, 1), threads=1), out, name, ["F16"])
     assert visible(tmp_path) == ["export"]
     assert visible(out) == sorted(["fidelity.json", report.files[0].file])
     with GgufModel(out / report.files[0].file, vocab_only=True) as model:
@@ -137,9 +146,13 @@ def test_cancelling_at_any_moment_leaves_nothing(wide, wide_adapter, tmp_path, m
     now = []
     with pytest.raises(StoppedError):
         export_gguf(
-            wide, wide_adapter, tmp_path, "x", ["Q8_0", "Q4_0"], held_out=rows(wide), threads=1,
-            progress=lambda what, _share: now.append(what), canceled=lambda: moment in now,
-        )  # fmt: skip
+            ExportedModel(wide, wide_adapter, held_out=rows(wide), threads=1),
+            tmp_path,
+            "x",
+            ["Q8_0", "Q4_0"],
+            progress=lambda what, _share: now.append(what),
+            canceled=lambda: moment in now,
+        )
     assert visible(tmp_path) == hidden(tmp_path) == []
 
 
@@ -149,14 +162,14 @@ def test_a_crash_leaves_nothing_and_old_leftovers_go(wide, tmp_path, monkeypatch
     (leftover / "F16.gguf").write_bytes(b"half")
     monkeypatch.setattr(job, "check_file", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        export_gguf(wide, None, tmp_path, "x", ["Q8_0"], held_out=rows(wide, 1), threads=1)
+        export_gguf(ExportedModel(wide, None, held_out=rows(wide, 1), threads=1), tmp_path, "x", ["Q8_0"])
     assert visible(tmp_path) == hidden(tmp_path) == []
 
 
 def test_a_worker_that_dies_leaves_nothing(wide, tmp_path, monkeypatch):
     monkeypatch.setattr(quantize, "worker_command", lambda arguments: ["false"])
     with pytest.raises(SetupError, match="ended with status 1"):
-        export_gguf(wide, None, tmp_path, "x", ["Q8_0"], held_out=rows(wide, 1), threads=1)
+        export_gguf(ExportedModel(wide, None, held_out=rows(wide, 1), threads=1), tmp_path, "x", ["Q8_0"])
     assert visible(tmp_path) == hidden(tmp_path) == []
 
 
@@ -165,7 +178,7 @@ def test_too_little_space_is_told_before_anything_is_written(wide, tmp_path, mon
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(10**9, 10**9, 1000))
     monkeypatch.setattr(job, "write_gguf", lambda *_, **__: pytest.fail("it began"))
     with pytest.raises(NoSpaceError, match=r"The export \(Q8_0, Q4_0, F16\) needs \d+ bytes.*1000 bytes"):
-        export_gguf(wide, None, tmp_path, "x", ["Q8_0", "Q4_0"], held_out=rows(wide, 1))
+        export_gguf(ExportedModel(wide, None, held_out=rows(wide, 1)), tmp_path, "x", ["Q8_0", "Q4_0"])
     assert visible(tmp_path) == hidden(tmp_path) == []
 
 
@@ -178,7 +191,7 @@ def test_a_disk_that_fills_while_writing_is_no_space(wide, tmp_path, monkeypatch
 
     monkeypatch.setattr(GGUFWriter, "write_padding", full)
     with pytest.raises(NoSpaceError, match="disk is full"):
-        export_gguf(wide, None, tmp_path, "x", ["Q8_0"], held_out=rows(wide, 1), threads=1)
+        export_gguf(ExportedModel(wide, None, held_out=rows(wide, 1), threads=1), tmp_path, "x", ["Q8_0"])
     assert visible(tmp_path) == hidden(tmp_path) == []
 
 
@@ -186,7 +199,7 @@ def test_a_disk_that_fills_while_writing_is_no_space(wide, tmp_path, monkeypatch
 def test_a_faulty_conversion_is_deleted_and_told(wide, wide_adapter, tmp_path, monkeypatch):
     monkeypatch.setattr("burnish_engine.export.gguf.planned_tensors.permute_rows", lambda weight, heads: weight)
     with pytest.raises(FidelityError, match=r"x-F16\.gguf: .*mean KL divergence") as caught:
-        export_gguf(wide, wide_adapter, tmp_path, "x", ["Q8_0", "Q4_0"], held_out=rows(wide), threads=1)
+        export_gguf(ExportedModel(wide, wide_adapter, held_out=rows(wide), threads=1), tmp_path, "x", ["Q8_0", "Q4_0"])
     assert caught.value.exit_code == 14
     assert visible(tmp_path) == ["fidelity.json"]
     report = json.loads((tmp_path / "fidelity.json").read_text())
@@ -198,7 +211,7 @@ def test_a_faulty_conversion_is_deleted_and_told(wide, wide_adapter, tmp_path, m
 def test_one_bad_type_does_not_take_the_good_ones_with_it(wide, tmp_path, monkeypatch):
     refusing(monkeypatch, "Q4_0")
     with pytest.raises(FidelityError, match=r"1 of 2 files.*x-Q4_0\.gguf: Too coarse\..*x-Q8_0\.gguf passed"):
-        export_gguf(wide, None, tmp_path, "x", ["Q4_0", "Q8_0"], held_out=rows(wide, 1), threads=1)
+        export_gguf(ExportedModel(wide, None, held_out=rows(wide, 1), threads=1), tmp_path, "x", ["Q4_0", "Q8_0"])
     assert visible(tmp_path) == ["fidelity.json", "x-Q8_0.gguf"]
 
 
@@ -222,7 +235,7 @@ def test_an_earlier_file_is_not_left_in_place_of_a_refused_one(exported, wide, t
     shutil.copytree(exported[0], out)
     refusing(monkeypatch, refused)
     with pytest.raises(FidelityError, match=rf"the earlier my model-{refused}\.gguf"):
-        export_gguf(wide, None, out, "my model", [refused], held_out=rows(wide, 1), threads=1)
+        export_gguf(ExportedModel(wide, None, held_out=rows(wide, 1), threads=1), out, "my model", [refused])
     left = {"my model-F16.gguf", "my model-Q4_K_M.gguf", "my model-Q8_0.gguf"} - {f"my model-{refused}.gguf"}
     assert set(visible(out)) == {"fidelity.json", *left}
     report = FidelityReport.model_validate_json((out / "fidelity.json").read_text())
@@ -234,7 +247,7 @@ def test_types_that_were_never_made_leave_no_earlier_file_either(exported, wide,
     shutil.copytree(exported[0], out)
     refusing(monkeypatch, "F16")
     with pytest.raises(FidelityError, match=r"earlier my model-F16\.gguf, my model-Q8_0\.gguf"):
-        export_gguf(wide, wide_adapter, out, "my model", ["Q8_0"], held_out=rows(wide, 1), threads=1)
+        export_gguf(ExportedModel(wide, wide_adapter, held_out=rows(wide, 1), threads=1), out, "my model", ["Q8_0"])
     assert visible(out) == ["fidelity.json", "my model-Q4_K_M.gguf"]
     report = FidelityReport.model_validate_json((out / "fidelity.json").read_text())
     assert [(file.quant, file.passed) for file in report.files] == [("Q4_K_M", True), ("F16", False)]
@@ -251,7 +264,7 @@ def test_files_get_their_names_after_their_proof(wide, tmp_path, monkeypatch):
         real(finished, target)
 
     monkeypatch.setattr(report_module, "publish", watching)
-    export_gguf(wide, None, tmp_path, "x", ["F16", "Q8_0"], held_out=rows(wide, 1), threads=1)
+    export_gguf(ExportedModel(wide, None, held_out=rows(wide, 1), threads=1), tmp_path, "x", ["F16", "Q8_0"])
     assert seen == ["x-F16.gguf", "x-Q8_0.gguf"]
 
 
@@ -262,7 +275,7 @@ def test_without_a_report_no_file_gets_its_name(wide, tmp_path, monkeypatch):
 
     monkeypatch.setattr(report_module, "write_atomic", full)
     with pytest.raises(NoSpaceError, match=r"fidelity\.json"):
-        export_gguf(wide, None, tmp_path, "x", ["Q8_0"], held_out=rows(wide, 1), threads=1)
+        export_gguf(ExportedModel(wide, None, held_out=rows(wide, 1), threads=1), tmp_path, "x", ["Q8_0"])
     assert visible(tmp_path) == hidden(tmp_path) == []
 
 
@@ -277,7 +290,7 @@ def test_the_report_forgets_a_file_that_could_not_get_its_name(wide, tmp_path, m
 
     monkeypatch.setattr(report_module, "publish", held)
     with pytest.raises(NoSpaceError, match="held by another"):
-        export_gguf(wide, None, tmp_path, "x", ["F16", "Q8_0"], held_out=rows(wide, 1), threads=1)
+        export_gguf(ExportedModel(wide, None, held_out=rows(wide, 1), threads=1), tmp_path, "x", ["F16", "Q8_0"])
     assert visible(tmp_path) == ["fidelity.json", "x-F16.gguf"]
     report = FidelityReport.model_validate_json((tmp_path / "fidelity.json").read_text())
     assert [file.file for file in report.files] == ["x-F16.gguf"]
@@ -285,30 +298,32 @@ def test_the_report_forgets_a_file_that_could_not_get_its_name(wide, tmp_path, m
 
 def test_two_exports_do_not_share_a_folder(wide, tmp_path):
     with staging_folder(tmp_path), pytest.raises(UsageError, match="Another export"):
-        export_gguf(wide, None, tmp_path, "x", ["Q8_0"])
+        export_gguf(ExportedModel(wide, None), tmp_path, "x", ["Q8_0"])
 
 
 @pytest.mark.parametrize("quants", [["Q9_9"], []])
 def test_unknown_types_are_refused(wide, tmp_path, quants):
     with pytest.raises(UsageError, match="Choose from F16"):
-        export_gguf(wide, None, tmp_path, "x", quants)
+        export_gguf(ExportedModel(wide, None), tmp_path, "x", quants)
 
 
 def test_a_folder_that_cannot_be_written_is_told(wide, tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(UsageError, match="is a file"):
-        export_gguf(wide, None, tmp_path / "file" / "out", "x", ["Q8_0"])
+        export_gguf(ExportedModel(wide, None), tmp_path / "file" / "out", "x", ["Q8_0"])
 
 
 @pytest.mark.full
 def test_verify_says_yes_and_no(exported, wide, wide_adapter, tmp_path):
     out, _, _ = exported
     for quant in ("F16", "Q4_K_M"):
-        report = verify_file(out / f"my model-{quant}.gguf", wide, wide_adapter, held_out=rows(wide), threads=1)
+        report = verify_file(
+            out / f"my model-{quant}.gguf", ExportedModel(wide, wide_adapter, held_out=rows(wide), threads=1)
+        )
         assert report.passed
         assert report.files[0].quant == quant
     other = make_adapter(wide, tmp_path / "other", seed=9)
-    report = verify_file(out / "my model-F16.gguf", wide, other, held_out=rows(wide), threads=1)
+    report = verify_file(out / "my model-F16.gguf", ExportedModel(wide, other, held_out=rows(wide), threads=1))
     assert not report.passed
     assert report.files[0].problems
     assert (out / "my model-F16.gguf").exists()
@@ -325,7 +340,7 @@ def test_verify_notices_one_bit_that_rounding_hides(exported, wide, wide_adapter
         file.seek(-1, 1)
         file.write(bytes([code ^ 1]))
     for exports, state in (((), "unknown"), ((out,), "changed")):
-        report = verify_file(moved, wide, wide_adapter, held_out=rows(wide), exports=exports, threads=1)
+        report = verify_file(moved, ExportedModel(wide, wide_adapter, held_out=rows(wide), threads=1), exports=exports)
         (file,) = report.files
         assert (file.provenance, file.passed) == (state, state == "unknown")
         assert [name in problem for problem in file.problems] == [True] * len(exports)
@@ -338,7 +353,7 @@ def test_verify_refuses_the_file_of_a_nearly_equal_adapter(exported, wide, wide_
     near = shutil.copytree(wide_adapter, tmp_path / "near")
     weights = load_file(near / "adapter_model.safetensors")
     save_file({name: tensor * 1.0001 for name, tensor in weights.items()}, near / "adapter_model.safetensors")
-    report = verify_file(out / "my model-Q4_K_M.gguf", wide, near, held_out=rows(wide), threads=1)
+    report = verify_file(out / "my model-Q4_K_M.gguf", ExportedModel(wide, near, held_out=rows(wide), threads=1))
     assert not report.passed
     (problem,) = report.files[0].problems
     assert sha256_file(wide_adapter / "adapter_model.safetensors") in problem
@@ -347,7 +362,7 @@ def test_verify_refuses_the_file_of_a_nearly_equal_adapter(exported, wide, wide_
 
 def test_verify_refuses_what_is_no_gguf(wide, tmp_path):
     with pytest.raises(UsageError, match="cannot be read"):
-        verify_file(tmp_path / "missing.gguf", wide, None)
+        verify_file(tmp_path / "missing.gguf", ExportedModel(wide, None))
     (tmp_path / "x.gguf").write_bytes(b"GGUF" + b"\0" * 10)
     with pytest.raises(SetupError, match="is damaged"):
-        verify_file(tmp_path / "x.gguf", wide, None)
+        verify_file(tmp_path / "x.gguf", ExportedModel(wide, None))

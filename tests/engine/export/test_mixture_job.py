@@ -6,7 +6,7 @@ from burnish_engine.contract.errors import FidelityError
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.preflight import forecast_gguf
-from burnish_engine.export.verify.reference import ReferenceOptions
+from burnish_engine.export.verify.reference import ExportedModel, ReferenceOptions
 from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.export.weights.adapter_weights import StackUpdate
 
@@ -24,7 +24,8 @@ def exported(name, folder, **options):
     source = make_mixture(name, folder / "base", mxfp4=name == GPT_OSS, hidden=256, size=256)
     targets = ["q_proj", "down_proj"] if name == GPT_OSS else ["auto"]
     adapter = adapt_experts(source, folder / "adapter", targets=targets)
-    report = export_gguf(source, adapter, folder / "out", "x", QUANTS, held_out=rows(source), threads=1, **options)
+    model = ExportedModel(source, adapter, held_out=rows(source), threads=1, **options)
+    report = export_gguf(model, folder / "out", "x", QUANTS)
     return source, adapter, report
 
 
@@ -57,13 +58,13 @@ def test_gpt_oss_keeps_what_was_not_adapted(tmp_path):
 def test_a_file_is_verified_again_and_a_damaged_one_is_refused(tmp_path):
     source, adapter, _ = exported(QWEN, tmp_path)
     path = tmp_path / "out" / "x-Q8_0.gguf"
-    assert verify_file(path, source, adapter, held_out=rows(source, 1), threads=1).passed
+    assert verify_file(path, ExportedModel(source, adapter, held_out=rows(source, 1), threads=1)).passed
 
     def damage(held):
         held["blk.0.ffn_down_exps.weight"][4, 7, 2:34] ^= 0x55
 
     broken = edit_gguf(path, tmp_path / "broken.gguf", tensors=damage)
-    report = verify_file(broken, source, adapter, held_out=rows(source, 1), threads=1)
+    report = verify_file(broken, ExportedModel(source, adapter, held_out=rows(source, 1), threads=1))
     assert not report.passed
     assert "row 7 of 256 of expert 4" in " ".join(report.files[0].problems)
 

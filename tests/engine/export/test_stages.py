@@ -14,7 +14,7 @@ from burnish_engine.export import job
 from burnish_engine.export.base import staging
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.quantize import quantize
-from burnish_engine.export.verify.reference import ReferenceOptions
+from burnish_engine.export.verify.reference import ExportedModel, ReferenceOptions
 from burnish_engine.runs.file_hashes import sha256_file
 
 from support.app.serve import wait_for
@@ -37,7 +37,9 @@ Usage = namedtuple("Usage", "total used free")
 
 def export(wide, adapter, out, **hooks):
     options = ReferenceOptions(training=rows(wide, 12), tokens=512)
-    return export_gguf(wide, adapter, out, "x", TYPES, held_out=rows(wide, 2), options=options, threads=1, **hooks)
+    return export_gguf(
+        ExportedModel(wide, adapter, held_out=rows(wide, 2), options=options, threads=1), out, "x", TYPES, **hooks
+    )
 
 
 def left(out):

@@ -2,11 +2,10 @@
 
 import pytest
 
-from burnish_engine.advise.facts.gguf_size import NEED_IMPORTANCE
 from burnish_engine.advise.predict.on_target import judge, largest_file_bytes
-from burnish_engine.contract.recipe.recipe_export import TargetSection
+from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES, NEED_IMPORTANCE, TargetSection
 from burnish_engine.export.preflight import forecast_gguf
-from burnish_engine.export.type_forecast import PUBLISHED_KL, read_rate
+from burnish_engine.export.type_forecast import read_rate
 
 
 def forecast(source, adapter, **options):
@@ -16,7 +15,7 @@ def forecast(source, adapter, **options):
 
 def test_every_type_that_fits_is_predicted_with_its_exact_size(wide, wide_adapter):
     cost, types = forecast(wide, wide_adapter, importance_tokens=64)
-    assert set(types) == set(PUBLISHED_KL)
+    assert set(types) == set(GGUF_TYPES)
     assert types["Q8_0"].bytes == cost.sizes["Q8_0"]
     assert types["F16"].bytes > types["Q8_0"].bytes > types["Q4_K_M"].bytes > types["Q2_K"].bytes
 
@@ -32,7 +31,7 @@ def test_smaller_files_keep_less_and_are_faster(wide, wide_adapter):
 def test_a_small_gain_is_lost_sooner_and_none_cannot_be_kept(wide, wide_adapter):
     _, small = forecast(wide, wide_adapter, gain=0.1)
     assert small["Q2_K"].gain_kept == 0.0
-    assert small["Q4_K_M"].gain_kept == pytest.approx(1 - PUBLISHED_KL["Q4_K_M"][0] / 0.1)
+    assert small["Q4_K_M"].gain_kept == pytest.approx(1 - GGUF_TYPES["Q4_K_M"].kl / 0.1)
     _, none = forecast(wide, wide_adapter, gain=0.0)
     assert {one.gain_kept for one in none.values()} == {None}
 

@@ -3,7 +3,7 @@
 import time
 
 from burnish_engine.export.job import export_gguf
-from burnish_engine.export.verify.reference import ReferenceOptions
+from burnish_engine.export.verify.reference import ExportedModel, ReferenceOptions
 
 from support.models.export import rows
 
@@ -18,4 +18,10 @@ def export_telling(source, adapter, out, stage):
 
     options = ReferenceOptions(training=rows(source, 12), tokens=512)
     types = ["Q4_0", "IQ4_NL"]
-    export_gguf(source, adapter, out, "x", types, held_out=rows(source, 2), options=options, threads=1, progress=tell)
+    export_gguf(
+        ExportedModel(source, adapter, held_out=rows(source, 2), options=options, threads=1),
+        out,
+        "x",
+        types,
+        progress=tell,
+    )

@@ -28,6 +28,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import RING_PX, SMALL_PX, SMALL_RADIUS_PX, UNIT
 from burnish_app.wording.numbers import percent
+from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES
 
 _HEIGHT_PX, _LEAST_PX, _LEFT_PX = 260, 260, 46
 _DOT_PX, _FASTER_PX = 4.5, 5.0  # radius of the slowest point, and what the fastest one has more
@@ -35,7 +36,6 @@ _REACH_PX = 24.0  # distance from a point within which a press takes it
 _TICK_PX, _APART_TICKS_PX = 60, 40
 _APART_PX = 4  # between two names beside each other
 _GROUND_ALPHA = 0.8  # opacity of what is behind the name of a chosen type
-_USUAL = ("F16", "Q8_0", "Q6_K", "Q4_K_M", "Q4_0", "Q2_K")  # labeled first where there is room
 _GB = 1e9
 
 
@@ -303,7 +303,7 @@ class SizeChart(QWidget):
 
         def rank(at: int) -> tuple[bool, bool, bool, bool]:
             point = self.points[at]
-            known = point.quant in self.chosen, point.measured, point.quant in _USUAL
+            known = point.quant in self.chosen, point.measured, GGUF_TYPES[point.quant].in_chart
             return at != self.current, not known[0], not known[1], not known[2]
 
         for at in sorted(range(len(self.points)), key=rank):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import get_args
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QGridLayout, QLabel, QWidget
@@ -12,13 +11,11 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import BODY_PX, UNIT, font
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.text import body, set_tone
-from burnish_app.wording.fidelity_text import TYPE_TEXT
-from burnish_engine.contract.recipe.recipe_export import GgufType
+from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES, GgufType
 from burnish_engine.contract.units import file_size
 
-TYPES: tuple[GgufType, ...] = get_args(GgufType)
-_USUAL: tuple[GgufType, ...] = ("Q8_0", "Q6_K", "Q4_K_M", "Q4_0", "IQ4_NL")
-_ORDER = (*_USUAL, *(quant for quant in TYPES if quant not in _USUAL))
+_USUAL = tuple(quant for quant, facts in GGUF_TYPES.items() if facts.in_form)
+_ORDER = (*_USUAL, *(quant for quant in GGUF_TYPES if quant not in _USUAL))
 
 
 class TypeChoices(QWidget):
@@ -54,7 +51,7 @@ class TypeChoices(QWidget):
     def _add_line(self, quant: GgufType) -> None:
         box = QCheckBox(quant)
         box.setFont(font(BODY_PX, bold=True))
-        box.setAccessibleDescription(TYPE_TEXT[quant])
+        box.setAccessibleDescription(tr(GGUF_TYPES[quant].text))
         box.toggled.connect(self.changed)
         self.boxes[quant], self.sizes[quant], self.descriptions[quant] = box, body("", "muted"), body("", "muted")
         self.sizes[quant].setWordWrap(False)
@@ -108,7 +105,8 @@ class TypeChoices(QWidget):
         self.sizes[quant].setText(f"{'' if exact else '~ '}{file_size(size)}" if size else "–")
         self.sizes[quant].setToolTip(tr("{exact:,} bytes").format(exact=exact) if exact else "")
         best = quant == self.recommended
-        self.descriptions[quant].setText(f"{TYPE_TEXT[quant]}{tr('  ·  recommended for your target') if best else ''}")
+        recommended = tr("  ·  recommended for your target") if best else ""
+        self.descriptions[quant].setText(f"{tr(GGUF_TYPES[quant].text)}{recommended}")
         set_tone(self.descriptions[quant], "accent" if best else "muted")
 
     def _show_others(self, *, show: bool) -> None:

@@ -24,19 +24,13 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """The engine that trains a run.
+    """The engine that trains a run."""
 
-    Attributes:
-        fast: whether Burnish's own engine trains; otherwise the plain one does (transformers and PEFT).
-        nf4: whether the frozen weights are kept in 4 bits (NF4).
-        note: reason why the plain engine trains although the recipe did not ask for it, as a sentence; else empty.
-        eight_bits: what is stored and multiplied in 8 bits.
-    """
-
-    fast: bool
-    nf4: bool = False
+    fast: bool  # whether Burnish's own engine trains; otherwise the plain one does (transformers and PEFT)
+    nf4: bool = False  # whether the frozen weights are kept in 4 bits (NF4)
     note: str = ""
-    eight_bits: EightBitUse = NO_EIGHT_BITS
+    """Reason why the plain engine trains although the recipe did not ask for it, as a sentence; else empty."""
+    eight_bits: EightBitUse = NO_EIGHT_BITS  # what is stored and multiplied in 8 bits
 
 
 def choose_engine(

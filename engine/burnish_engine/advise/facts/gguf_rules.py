@@ -22,15 +22,10 @@ Config = Mapping[str, Any]
 
 
 class Refusal(NamedTuple):
-    """The reason why an export does not work.
+    """The reason why an export does not work."""
 
-    Attributes:
-        what: obstacle, as a sentence.
-        remedy: advice what to do instead, as a sentence.
-    """
-
-    what: str
-    remedy: str
+    what: str  # obstacle, as a sentence
+    remedy: str  # advice what to do instead, as a sentence
 
 
 def gguf_rules(model_type: str) -> GgufRules:

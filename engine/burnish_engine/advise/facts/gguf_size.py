@@ -12,18 +12,9 @@ from dataclasses import dataclass
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.recipe.recipe_export import GgufType
+from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES, NEED_IMPORTANCE, GgufType
 from burnish_engine.models.families.matrices import feed_forward_width
 
-BASE_TYPES: dict[GgufType, str] = {
-    "F16": "F16", "BF16": "BF16", "Q8_0": "Q8_0", "Q6_K": "Q6_K", "Q5_K_M": "Q5_K", "Q5_K_S": "Q5_K", "Q5_0": "Q5_0",
-    "Q4_K_M": "Q4_K", "Q4_K_S": "Q4_K", "Q4_0": "Q4_0", "Q4_1": "Q4_1", "IQ4_NL": "IQ4_NL", "IQ4_XS": "IQ4_XS",
-    "Q3_K_M": "Q3_K", "Q3_K_S": "Q3_K", "IQ3_M": "IQ3_S", "IQ3_XXS": "IQ3_XXS", "Q2_K": "Q2_K", "IQ2_M": "IQ2_S",
-}  # fmt: skip
-"""File type to the type most of its tensors have (`llama_ftype_get_default_type`)."""
-
-NEED_IMPORTANCE: tuple[GgufType, ...] = ("IQ3_XXS", "IQ2_M")
-"""Types llama.cpp makes only with an importance matrix (`tensor_requires_imatrix`)."""
 STORED_MXFP4 = "MXFP4"
 """Type that tensors only have where the checkpoint stores them so; no file type changes them."""
 _FALLBACK = {
@@ -41,17 +32,11 @@ _BYTES_PER_TENSOR_INFO = 60
 
 @dataclass(frozen=True)
 class TensorShape:
-    """One tensor of a GGUF.
+    """One tensor of a GGUF."""
 
-    Attributes:
-        name: name of the tensor in the GGUF.
-        shape: dimensions, rows first; the last number is the length of a row.
-        type: type before quantization: F32, F16, BF16 or MXFP4.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    type: str = "F16"
+    name: str  # name of the tensor in the GGUF
+    shape: tuple[int, ...]  # dimensions, rows first; the last number is the length of a row
+    type: str = "F16"  # type before quantization: F32, F16, BF16 or MXFP4
 
     @property
     def row(self) -> int:
@@ -61,18 +46,13 @@ class TensorShape:
 
 @dataclass(frozen=True)
 class TensorType:
-    """The type a tensor gets.
+    """The type a tensor gets."""
 
-    Attributes:
-        tensor: name, shape and unquantized type.
-        wanted: type that the file type prescribes.
-        given: type that the tensor gets; it differs where the rows do not fill whole blocks, or the tensor is MXFP4
-            already, and stays so.
-    """
-
-    tensor: TensorShape
-    wanted: str
+    tensor: TensorShape  # name, shape and unquantized type
+    wanted: str  # type that the file type prescribes
     given: str
+    """Type that the tensor gets; it differs where the rows do not fill whole blocks, or the tensor is MXFP4 already,
+    and stays so."""
 
     @property
     def bytes(self) -> int:
@@ -82,7 +62,7 @@ class TensorType:
 
 def type_bytes(shape: Sequence[int], kind: str) -> int:
     """The size of a tensor of some shape (row length last) in a GGUF type, bytes."""
-    block, size = _block(kind)
+    block, size = block_size(kind)
     count = 1
     for length in shape:
         count *= length
@@ -128,7 +108,7 @@ class _TypeRules:
 
     def wanted(self, name: str) -> str:
         """The type that the file type prescribes for one weight of a layer, whatever its row length."""
-        kind = BASE_TYPES[self.quant]
+        kind = GGUF_TYPES[self.quant].tensors
         if self.quant == "IQ2_M":
             return self._two_bits(name, kind)
         if name in self.values:
@@ -197,7 +177,7 @@ def _more_bits(position: int, count: int) -> bool:
 
 
 def _choose(tensor: TensorShape, rules: _TypeRules, *, tied: bool) -> TensorType:
-    kind = BASE_TYPES[rules.quant]
+    kind = GGUF_TYPES[rules.quant].tensors
     if len(tensor.shape) < 2 or not tensor.name.endswith("weight") or _KEPT.search(tensor.name):
         return TensorType(tensor, tensor.type, tensor.type)
     if tensor.type == STORED_MXFP4:
@@ -206,7 +186,7 @@ def _choose(tensor: TensorShape, rules: _TypeRules, *, tied: bool) -> TensorType
         return TensorType(tensor, kind, kind)
     if tensor.name == "output.weight" or (tied and tensor.name == "token_embd.weight"):
         wanted = "Q8_0" if kind == "Q8_0" else "Q5_K" if rules.quant in {"IQ3_XXS", "IQ2_M"} else "Q6_K"
-        given = "Q8_0" if tensor.row % _block(kind)[0] else wanted
+        given = "Q8_0" if tensor.row % block_size(kind)[0] else wanted
         return TensorType(tensor, wanted, _fitting(tensor, given))
     embedding = tensor.name == "token_embd.weight" and rules.quant in NEED_IMPORTANCE
     wanted = "IQ3_S" if embedding else rules.wanted(tensor.name)
@@ -214,16 +194,17 @@ def _choose(tensor: TensorShape, rules: _TypeRules, *, tied: bool) -> TensorType
 
 
 def _fitting(tensor: TensorShape, kind: str) -> str:
-    if tensor.row % _block(kind)[0] == 0:
+    block = block_size(kind)[0]
+    if tensor.row % block == 0:
         return kind
     if kind not in _FALLBACK:
         raise UsageError(
-            f"{tensor.name} has rows of {tensor.row} numbers, which do not fill {kind}'s blocks of {_block(kind)[0]}; "
+            f"{tensor.name} has rows of {tensor.row} numbers, which do not fill {kind}'s blocks of {block}; "
             "llama.cpp has no replacement.",
             "Export as F16 or BF16.",
         )
     given = _FALLBACK[kind]
-    return given if tensor.row % _block(given)[0] == 0 else "F16"
+    return given if tensor.row % block_size(given)[0] == 0 else "F16"
 
 
 def file_bytes(types: Iterable[TensorType], metadata_bytes: int) -> int:
@@ -330,8 +311,8 @@ def _layer(name: str) -> int:
     return int(match.group(1)) if match else 0
 
 
-def _block(kind: str) -> tuple[int, int]:
-    """The number of weights in a block of a type, and the block's bytes."""
+def block_size(kind: str) -> tuple[int, int]:
+    """The number of weights in a block of a tensor type, and the block's bytes."""
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
     numbers, size = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]

@@ -15,17 +15,11 @@ from burnish_engine.hardware.gpu.topology import beside_others, peer_gb_s
 
 @dataclass(frozen=True)
 class PlannedDevice:
-    """The device that a run would compute on.
+    """The device that a run would compute on."""
 
-    Attributes:
-        cuda: whether an NVIDIA GPU trains; otherwise the CPU does.
-        index: index of the GPU.
-        precision: precision of the base model's computation: "fp32", "bf16" or "fp16".
-    """
-
-    cuda: bool
-    index: int
-    precision: str
+    cuda: bool  # whether an NVIDIA GPU trains; otherwise the CPU does
+    index: int  # index of the GPU
+    precision: str  # precision of the base model's computation: "fp32", "bf16" or "fp16"
 
     def gpu(self, machine: MachineFacts) -> GpuFacts | None:
         """The facts of the GPU; None on the CPU, and for a GPU that NVML does not list."""
@@ -34,25 +28,16 @@ class PlannedDevice:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run that is being planned.
+    """A run that is being planned."""
 
-    Attributes:
-        recipe: recipe of the run.
-        spec: shape of the base model.
-        machine: facts of the machine as it is now.
-        device: device that computes.
-        engine: engine that trains.
-        dataset: facts that `inspect` found about the data; None where it was not inspected.
-        ranks: number of processes that can share layers' weights; None: as many as the recipe lets share the run.
-    """
-
-    recipe: Recipe
-    spec: DecoderSpec
-    machine: MachineFacts
-    device: PlannedDevice
-    engine: EngineChoice
-    dataset: DatasetFacts | None
+    recipe: Recipe  # recipe of the run
+    spec: DecoderSpec  # shape of the base model
+    machine: MachineFacts  # facts of the machine as it is now
+    device: PlannedDevice  # device that computes
+    engine: EngineChoice  # engine that trains
+    dataset: DatasetFacts | None  # facts that `inspect` found about the data; None where it was not inspected
     ranks: int | None = None
+    """Number of processes that can share layers' weights; None: as many as the recipe lets share the run."""
 
     def on_fast_engine(self, largest: MicroBatchSize) -> FastRun:
         """Return the inputs of predictions for the fast engine.
@@ -78,34 +63,21 @@ class PlannedRun:
 
 @dataclass(frozen=True, eq=False)
 class FastRun:
-    """The inputs of memory and speed predictions for a run of the fast engine. Equal only to itself.
+    """The inputs of memory and speed predictions for a run of the fast engine. Equal only to itself."""
 
-    Attributes:
-        recipe: recipe of the run; parts of the plan that its `memory` section pins stay as they are.
-        spec: shape of the base model.
-        largest: size of the largest micro-batch.
-        cuda: whether an NVIDIA GPU trains; otherwise the CPU does.
-        precision: precision of the base model's computation: "fp32", "bf16" or "fp16".
-        nf4: whether the frozen weights are kept in 4 bits (NF4).
-        eight_bits: what is kept and multiplied in 8 bits.
-        gpu: facts of the GPU, with the rates of copies that it reaches while the other processes copy; None where they
-            are not known, and on the CPU.
-        cpu_cores: number of physical CPU cores.
-        ranks: number of processes that can share layers' weights.
-        peer_gb_s: rate at which each of their GPUs reads another's memory, 10^9 bytes/s; 0: they cannot.
-    """
-
-    recipe: Recipe
-    spec: DecoderSpec
-    largest: MicroBatchSize
-    cuda: bool
-    precision: str
-    nf4: bool
-    eight_bits: EightBitUse = NO_EIGHT_BITS
+    recipe: Recipe  # recipe of the run; parts of the plan that its `memory` section pins stay as they are
+    spec: DecoderSpec  # shape of the base model
+    largest: MicroBatchSize  # size of the largest micro-batch
+    cuda: bool  # whether an NVIDIA GPU trains; otherwise the CPU does
+    precision: str  # precision of the base model's computation: "fp32", "bf16" or "fp16"
+    nf4: bool  # whether the frozen weights are kept in 4 bits (NF4)
+    eight_bits: EightBitUse = NO_EIGHT_BITS  # what is kept and multiplied in 8 bits
     gpu: GpuFacts | None = None
-    cpu_cores: int = 1
-    ranks: int = 1
-    peer_gb_s: float = 0.0
+    """Facts of the GPU, with the rates of copies that it reaches while the other processes copy; None where they are
+    not known, and on the CPU."""
+    cpu_cores: int = 1  # number of physical CPU cores
+    ranks: int = 1  # number of processes that can share layers' weights
+    peer_gb_s: float = 0.0  # rate at which each of their GPUs reads another's memory, 10^9 bytes/s; 0: they cannot
 
 
 def sharing(recipe: Recipe, machine: MachineFacts, ranks: int | None = None) -> tuple[int, float]:

@@ -28,17 +28,11 @@ _BUFFERS = {
 
 @dataclass(frozen=True)
 class OptimizerBytes:
-    """The size of an optimizer's state, by where it lies.
+    """The size of an optimizer's state, by where it lies."""
 
-    Attributes:
-        device: bytes on the training device.
-        host: bytes in host memory that the GPU brings in page by page.
-        largest: bytes of the largest paged tensors that are brought in together.
-    """
-
-    device: int
-    host: int = 0
-    largest: int = 0
+    device: int  # bytes on the training device
+    host: int = 0  # bytes in host memory that the GPU brings in page by page
+    largest: int = 0  # bytes of the largest paged tensors that are brought in together
 
     @property
     def total(self) -> int:

@@ -21,26 +21,21 @@ _FILL_UNKNOWN = 0.95  # fill that packing reaches with rows clearly shorter than
 _UNEVEN = 1.25  # supervised tokens of the fullest micro-batch by those of the average one
 _SPAN_UNKNOWN = 0.5  # share of the longest row, where rows were not inspected
 _SPREAD_UNKNOWN = 1.5  # mean length of a token's row by that of a row, where only the mean is known
-_BUCKET_MULTIPLE, _LEAST_BUCKET = 64, 256  # tokens; see the buckets of `train.fast.packed_batch`
+BUCKET_MULTIPLE = 64
+"""Buckets are multiples of this: matrix products and attention work on blocks of 64 or 128 rows."""
+_SMALLEST_BUCKET = 256
+"""Capacity in tokens below which a micro-batch takes no less time: it waits for weights to be read."""
 
 
 @dataclass(frozen=True)
 class MicroBatchSize:
-    """The size of a micro-batch, which is one forward and backward pass.
+    """The size of a micro-batch, which is one forward and backward pass."""
 
-    Attributes:
-        tokens: number of tokens, padding excluded.
-        supervised_tokens: number of tokens that the loss counts.
-        bucket: number of tokens that the fast engine pads the micro-batch to; 0: the next multiple of 64.
-        longest: length of the longest document, tokens.
-        span: length of the document that a token is in, averaged over the tokens.
-    """
-
-    tokens: int
-    supervised_tokens: int
-    bucket: int = 0
-    longest: int = 0
-    span: float = 0.0
+    tokens: int  # number of tokens, padding excluded
+    supervised_tokens: int  # number of tokens that the loss counts
+    bucket: int = 0  # number of tokens that the fast engine pads the micro-batch to; 0: the next multiple of 64
+    longest: int = 0  # length of the longest document, tokens
+    span: float = 0.0  # length of the document that a token is in, averaged over the tokens
 
     @property
     def padded_tokens(self) -> int:
@@ -50,25 +45,15 @@ class MicroBatchSize:
 
 @dataclass(frozen=True)
 class Workload:
-    """A dataset cut to a row length.
+    """A dataset cut to a row length."""
 
-    Attributes:
-        max_length: length of the longest row, tokens.
-        rows: number of training rows; of pairs, those that are not left out.
-        tokens: number of tokens in the training rows, each counted once.
-        supervised_tokens: number of these tokens that the loss counts.
-        cut_share: share of the rows that are cut, or of pairs that are left out, 0 to 1.
-        lengths: tokens of training rows, cut: of all rows, or of a sample of them; empty: not known.
-        is_sample: whether there are more rows than lengths.
-    """
-
-    max_length: int
-    rows: int
-    tokens: int
-    supervised_tokens: int
-    cut_share: float
-    lengths: tuple[int, ...] = ()
-    is_sample: bool = False
+    max_length: int  # length of the longest row, tokens
+    rows: int  # number of training rows; of pairs, those that are not left out
+    tokens: int  # number of tokens in the training rows, each counted once
+    supervised_tokens: int  # number of these tokens that the loss counts
+    cut_share: float  # share of the rows that are cut, or of pairs that are left out, 0 to 1
+    lengths: tuple[int, ...] = ()  # tokens of training rows, cut: of all rows, or of a sample of them; empty: not known
+    is_sample: bool = False  # whether there are more rows than lengths
 
     @property
     def row_tokens(self) -> float:
@@ -135,23 +120,39 @@ def hold_out(dataset: DatasetFacts, share: float | None = None) -> DatasetFacts:
 
 def largest_bucket_tokens(tokens: int) -> int:
     """The number of tokens in the fast engine's largest bucket, for the largest micro-batch's tokens."""
-    return -(-max(tokens, 1) // _BUCKET_MULTIPLE) * _BUCKET_MULTIPLE
+    return -(-max(tokens, 1) // BUCKET_MULTIPLE) * BUCKET_MULTIPLE
+
+
+def buckets(budget: int, packed: bool, most: int | None = None) -> tuple[int, ...]:
+    """Choose the capacities of the fast engine's buckets, ascending; each costs a capture, so there are few.
+
+    Packed micro-batches fill their budget to a few percent, except for the last one of every packing window: one size
+    for the budget and one for half of it. Without packing a micro-batch is one document of any length: halves of the
+    budget down to 256, so that on average a quarter of the capacity is padding.
+
+    Args:
+        budget: largest number of tokens of a micro-batch.
+        packed: whether micro-batches hold several documents.
+        most: largest number of tokens that a micro-batch can have with this data, where known to be less: the sum of
+            all documents when packed, else the longest document.
+    """
+    sizes = [largest_bucket_tokens(min(budget, most or budget))]
+    while (half := largest_bucket_tokens(sizes[-1] // 2)) >= _SMALLEST_BUCKET and half < sizes[-1]:
+        sizes.append(half)
+        if packed:
+            break
+    return tuple(reversed(sizes))
 
 
 def bucket_tokens(tokens: int, most: int, *, packed: bool) -> int:
-    """The number of tokens that the fast engine pads a micro-batch to, chosen as `train.fast.packed_batch` does.
+    """The number of tokens that the fast engine pads a micro-batch to.
 
     Args:
         tokens: number of tokens of the micro-batch.
         most: number of tokens of the largest micro-batch.
         packed: whether micro-batches hold several documents.
     """
-    bucket = largest_bucket_tokens(most)
-    while (half := largest_bucket_tokens(bucket // 2)) >= max(_LEAST_BUCKET, tokens) and half < bucket:
-        bucket = half
-        if packed:
-            break
-    return bucket
+    return next((bucket for bucket in buckets(most, packed) if bucket >= tokens), largest_bucket_tokens(most))
 
 
 def token_span(lengths: LengthStats | None, max_length: int) -> float:
@@ -197,14 +198,7 @@ def workload(dataset: DatasetFacts, max_length: int, overlong: str = "auto") -> 
 
 
 def _pair_workload(dataset: DatasetFacts, sequences: LengthStats, whole: LengthStats, max_length: int) -> Workload:
-    """Leave out the pairs of which a sequence is too long, taking the longest pairs to be those.
-
-    Args:
-        dataset: facts on the pairs.
-        sequences: lengths of each pair's longer sequence.
-        whole: lengths of the pairs, both sequences together.
-        max_length: length of the longest sequence, tokens.
-    """
+    """Leave out the pairs of which a sequence is too long, taking the longest pairs to be those."""
     left_out = _cut_share(sequences, max_length)
     rows = max(round(dataset.train_rows * (1 - left_out)), 1)
     known = even_quantiles(whole.sample, max(dataset.train_rows, 1))

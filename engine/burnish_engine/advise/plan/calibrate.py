@@ -33,23 +33,14 @@ _SPEED_RANGE = (0.2, 5.0)
 
 @dataclass(frozen=True)
 class Calibration:
-    """The correction factors that past runs on a device give.
+    """The correction factors that past runs on a device give."""
 
-    Attributes:
-        memory_runs: number of runs that correct the memory; 0: no correction.
-        held: measured / predicted bytes of torch's allocator; without torch's figures, of the process.
-        by_torch: whether `held` is for torch's allocator.
-        context_bytes: bytes that the process holds beside torch; None where not known.
-        speed_runs: number of runs that correct the speed; 0: no correction.
-        speed: measured / predicted speed.
-    """
-
-    memory_runs: int = 0
-    held: float = 1.0
-    by_torch: bool = True
-    context_bytes: int | None = None
-    speed_runs: int = 0
-    speed: float = 1.0
+    memory_runs: int = 0  # number of runs that correct the memory; 0: no correction
+    held: float = 1.0  # measured / predicted bytes of torch's allocator; without torch's figures, of the process
+    by_torch: bool = True  # whether `held` is for torch's allocator
+    context_bytes: int | None = None  # bytes that the process holds beside torch; None where not known
+    speed_runs: int = 0  # number of runs that correct the speed; 0: no correction
+    speed: float = 1.0  # measured / predicted speed
 
     @property
     def runs(self) -> int:
@@ -59,21 +50,13 @@ class Calibration:
 
 @dataclass(frozen=True)
 class CorrectedPrediction:
-    """A prediction after its correction.
+    """A prediction after its correction."""
 
-    Attributes:
-        parts: components of the memory peak.
-        tokens_per_s: predicted speed.
-        speed_runs: number of runs that corrected the speed.
-        basis: prediction before the correction.
-        notes: description of the correction, in sentences.
-    """
-
-    parts: list[MemoryPart]
-    tokens_per_s: float
-    speed_runs: int
-    basis: PlanBasis
-    notes: list[str]
+    parts: list[MemoryPart]  # components of the memory peak
+    tokens_per_s: float  # predicted speed
+    speed_runs: int  # number of runs that corrected the speed
+    basis: PlanBasis  # prediction before the correction
+    notes: list[str]  # description of the correction, in sentences
 
 
 def calibration(device: str, engine: str, kind: str) -> Calibration:

@@ -53,19 +53,12 @@ MARGIN_SHARE = 0.05
 
 
 class _Effort(NamedTuple):
-    """The thoroughness of a search.
+    """The thoroughness of a search."""
 
-    Attributes:
-        net: number of steps of the grid of `level_mixes`.
-        walked: number of mixes of a round that are walked through layer by layer.
-        clear: numbers of top layers that offload nothing, tried one after the other.
-        hosted: number of shares of the layers that are tried with their weights in host memory.
-    """
-
-    net: int
-    walked: int
-    clear: tuple[int, ...]
-    hosted: int
+    net: int  # number of steps of the grid of `level_mixes`
+    walked: int  # number of mixes of a round that are walked through layer by layer
+    clear: tuple[int, ...]  # numbers of top layers that offload nothing, tried one after the other
+    hosted: int  # number of shares of the layers that are tried with their weights in host memory
 
 
 _THOROUGH, _QUICK = _Effort(16, 96, (0, 2, 4), 8), _Effort(8, 24, (0,), 2)

@@ -51,19 +51,12 @@ _ABOUT = 1.01  # corrections by past runs are no more exact than this
 
 @dataclass(frozen=True)
 class _PlannedWork:
-    """The micro-batches, steps and tokens of a run.
+    """The micro-batches, steps and tokens of a run."""
 
-    Attributes:
-        largest: size of the largest micro-batch.
-        average: size of the average micro-batch.
-        steps: number of optimizer steps; None where the data is not known.
-        tokens: number of tokens that the run trains on; None where not known.
-    """
-
-    largest: MicroBatchSize
-    average: MicroBatchSize
-    steps: int | None
-    tokens: int | None
+    largest: MicroBatchSize  # size of the largest micro-batch
+    average: MicroBatchSize  # size of the average micro-batch
+    steps: int | None  # number of optimizer steps; None where the data is not known
+    tokens: int | None  # number of tokens that the run trains on; None where not known
 
 
 def plan_run(

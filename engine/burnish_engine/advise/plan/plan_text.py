@@ -151,13 +151,7 @@ def _one_of(remedies: Sequence[str]) -> str:
 
 
 def _hint_system_memory(run: PlannedRun, plan: MemoryPlan | None, lacking: int) -> str:
-    """Name the system memory that would have to be free for the weights of more layers; empty where it is no help.
-
-    Args:
-        run: the run.
-        plan: memory plan of the fast engine.
-        lacking: bytes that the device lacks.
-    """
+    """Name the system memory that would have to be free for the weights of more layers; empty where it is no help."""
     if plan is None or not run.device.cuda or run.recipe.memory.weights != AUTO:
         return ""
     held, count = run.engine, run.spec.num_layers - len(plan.layers_on_host) - len(plan.layers_on_ranks)
@@ -176,13 +170,7 @@ def _hint_system_memory(run: PlannedRun, plan: MemoryPlan | None, lacking: int) 
 
 
 def _hint_4_bits(run: PlannedRun, beside: int, room: int) -> str:
-    """Name the setting that keeps the frozen weights in 4 bits; empty where that is not possible or not enough.
-
-    Args:
-        run: the run.
-        beside: bytes beside the weights that no smaller micro-batch saves.
-        room: bytes available.
-    """
+    """Name the setting that keeps the frozen weights in 4 bits; empty where that is not possible or not enough."""
     if not run.engine.fast or run.engine.nf4 or not run.device.cuda:
         return ""
     weights = frozen_weights(run.spec, run.recipe.adapter, run.device.precision, nf4=True)

@@ -25,20 +25,13 @@ LOADING_BYTES = 2 * GIB
 
 @dataclass(frozen=True)
 class MemoryChoice:
-    """The memory plan that a run would start with.
+    """The memory plan that a run would start with."""
 
-    Attributes:
-        run: the run.
-        plan: fastest memory plan that fits, or the smallest one where none does.
-        budget_bytes: bytes that the run may take of the device: the recipe's budget, else the free memory less a
-            margin.
-        locked_bytes: bytes of host memory for offloaded activations, embeddings, head and layers' weights.
-    """
-
-    run: FastRun
-    plan: MemoryPlan
+    run: FastRun  # the run
+    plan: MemoryPlan  # fastest memory plan that fits, or the smallest one where none does
     budget_bytes: int
-    locked_bytes: int
+    """Bytes that the run may take of the device: the recipe's budget, else the free memory less a margin."""
+    locked_bytes: int  # bytes of host memory for offloaded activations, embeddings, head and layers' weights
 
 
 def choose_memory(run: PlannedRun, largest: MicroBatchSize, free: int, *, quick: bool = False) -> MemoryChoice:

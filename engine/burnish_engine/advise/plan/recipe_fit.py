@@ -38,20 +38,14 @@ _SHORTEST_ROWS = 256  # rows are not cut below this to make a model fit
 
 @dataclass(frozen=True)
 class RecipeFit:
-    """A recipe fitted to a device: the micro-batches chosen for a model.
+    """A recipe fitted to a device: the micro-batches chosen for a model."""
 
-    Attributes:
-        recipe: recipe with these micro-batches, without exports, which take no part in the fit.
-        plan: run plan of this recipe.
-        comfortable: whether memory is left over.
-        length_share: row length divided by the one that the data asks for, 0 to 1; less than 1 where memory or the
-            model's context does not allow more.
-    """
-
-    recipe: Recipe
-    plan: RunPlan
-    comfortable: bool
+    recipe: Recipe  # recipe with these micro-batches, without exports, which take no part in the fit
+    plan: RunPlan  # run plan of this recipe
+    comfortable: bool  # whether memory is left over
     length_share: float
+    """Row length divided by the one that the data asks for, 0 to 1; less than 1 where memory or the model's context
+    does not allow more."""
 
 
 def best_gpu(machine: MachineFacts) -> GpuFacts | None:

@@ -43,27 +43,16 @@ _SAVED_BYTES_PER_S, _SAVE_S = 3e8, 0.1  # a solid-state disk, waiting until the 
 
 @dataclass(frozen=True)
 class RunPace:
-    """Seconds that each occasion of a run takes.
+    """Seconds that each occasion of a run takes."""
 
-    Attributes:
-        step_s: an optimizer step.
-        look_s: a look of the guard; 0: it measures nothing.
-        evaluation_s: an evaluation of the held-out rows; 0: there are none.
-        prompts_s: the replies to all fixed prompts; 0: there are none.
-        save_s: a checkpoint.
-        general_text_s: a measurement of the loss on general text; 0: there are none.
-        task_s: the replies to held-out rows that are scored; 0: none are.
-        reference_s: the log-probabilities that preferences are compared with, once; 0: there are none.
-    """
-
-    step_s: float
-    look_s: float = 0.0
-    evaluation_s: float = 0.0
-    prompts_s: float = 0.0
-    save_s: float = 0.0
-    general_text_s: float = 0.0
-    task_s: float = 0.0
-    reference_s: float = 0.0
+    step_s: float  # an optimizer step
+    look_s: float = 0.0  # a look of the guard; 0: it measures nothing
+    evaluation_s: float = 0.0  # an evaluation of the held-out rows; 0: there are none
+    prompts_s: float = 0.0  # the replies to all fixed prompts; 0: there are none
+    save_s: float = 0.0  # a checkpoint
+    general_text_s: float = 0.0  # a measurement of the loss on general text; 0: there are none
+    task_s: float = 0.0  # the replies to held-out rows that are scored; 0: none are
+    reference_s: float = 0.0  # the log-probabilities that preferences are compared with, once; 0: there are none
 
 
 def predicted_pace(

@@ -42,23 +42,15 @@ _LEAST_RANK_COLUMNS = 16
 
 @dataclass(frozen=True)
 class ExpertRates:
-    """The rates that a device reaches with experts.
+    """The rates that a device reaches with experts."""
 
-    Attributes:
-        products: rate of products with unpacked weights, operations/s.
-        decoding: rate of products that decode packed weights on the way, operations/s; 0: they never do.
-        first_read: rate at which these read weights for the first time, weights/s.
-        unpacking: rate of unpacking groups of experts, weights/s; 0: they are not packed.
-        unpack_rows: rows of an expert from which that is faster.
-        coded: numbers whose bytes a row's codes take for each of its numbers, where products are in FP8; else 0.
-    """
-
-    products: float
-    decoding: float = 0.0
-    first_read: float = 0.0
-    unpacking: float = 0.0
-    unpack_rows: int = 0
+    products: float  # rate of products with unpacked weights, operations/s
+    decoding: float = 0.0  # rate of products that decode packed weights on the way, operations/s; 0: they never do
+    first_read: float = 0.0  # rate at which these read weights for the first time, weights/s
+    unpacking: float = 0.0  # rate of unpacking groups of experts, weights/s; 0: they are not packed
+    unpack_rows: int = 0  # rows of an expert from which that is faster
     coded: float = 0.0
+    """Numbers whose bytes a row's codes take for each of its numbers, where products are in FP8; else 0."""
 
     @staticmethod
     def of_gpu(run: FastRun, peak: float, eight_bits: float, memory: float) -> ExpertRates:
@@ -103,21 +95,13 @@ class ExpertRates:
 
 
 class ExpertWork(NamedTuple):
-    """The work of a layer's experts for a micro-batch.
+    """The work of a layer's experts for a micro-batch."""
 
-    Attributes:
-        gate_up_s: time of the first map's product, or of its input's gradient, seconds.
-        down_s: the same of the second map.
-        moved: numbers moved for a token in the forward pass, outside of the products.
-        moved_in_all: the same in both passes.
-        moved_again: the same where the first map is computed again.
-    """
-
-    gate_up_s: float
-    down_s: float
-    moved: float
-    moved_in_all: float
-    moved_again: float
+    gate_up_s: float  # time of the first map's product, or of its input's gradient, seconds
+    down_s: float  # the same of the second map
+    moved: float  # numbers moved for a token in the forward pass, outside of the products
+    moved_in_all: float  # the same in both passes
+    moved_again: float  # the same where the first map is computed again
 
 
 def expert_work(shape: LayerShape, tokens: int, mlp_chunk_tokens: int, at: ExpertRates) -> ExpertWork:

@@ -28,19 +28,12 @@ _NESTED_BLOCK, _LEVELS = 256, 256
 
 @dataclass(frozen=True)
 class ExpertStackShape:
-    """The stack of all experts of a layer for one of their two maps.
+    """The stack of all experts of a layer for one of their two maps."""
 
-    Attributes:
-        experts: number of experts.
-        outputs: number of outputs of one.
-        inputs: number of inputs of one.
-        rank: rank of each one's adapter; 0: none.
-    """
-
-    experts: int
-    outputs: int
-    inputs: int
-    rank: int
+    experts: int  # number of experts
+    outputs: int  # number of outputs of one
+    inputs: int  # number of inputs of one
+    rank: int  # rank of each one's adapter; 0: none
 
     @property
     def weights(self) -> int:

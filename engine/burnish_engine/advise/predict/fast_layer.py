@@ -42,31 +42,20 @@ _LAST_PRODUCTS: dict[Phase, ExpertRole] = {"feed_forward": "down", "input_gradie
 
 @dataclass(frozen=True)
 class LayerBytes:
-    """The memory of a layer at one save level, bytes.
+    """The memory of a layer at one save level, bytes."""
 
-    Attributes:
-        kept: bytes that stay on the device between the layer's forward and its backward pass.
-        offloaded: bytes of each tensor that is in host memory meanwhile, in the order in which they leave.
-        forward: peak of the layer's forward pass, without saved activations of other layers and pool buffers.
-        backward: peak of the layer's backward pass, without saved activations of layers below and pool buffers.
-    """
-
-    kept: int
+    kept: int  # bytes that stay on the device between the layer's forward and its backward pass
     offloaded: tuple[int, ...]
-    forward: int
-    backward: int
+    """Bytes of each tensor that is in host memory meanwhile, in the order in which they leave."""
+    forward: int  # peak of the layer's forward pass, without saved activations of other layers and pool buffers
+    backward: int  # peak of the layer's backward pass, without saved activations of layers below and pool buffers
 
 
 class PhaseBytes(NamedTuple):
-    """The bytes of one token that exist at a moment of a layer's work, by save level.
+    """The bytes of one token that exist at a moment of a layer's work, by save level."""
 
-    Attributes:
-        whole: bytes for each token of the micro-batch.
-        by_chunk: bytes for each token of a chunk of the feed-forward.
-    """
-
-    whole: Counter[SaveLevel | Literal["nothing"]]
-    by_chunk: Counter[SaveLevel | Literal["nothing"]]
+    whole: Counter[SaveLevel | Literal["nothing"]]  # bytes for each token of the micro-batch
+    by_chunk: Counter[SaveLevel | Literal["nothing"]]  # bytes for each token of a chunk of the feed-forward
 
     def at(self, level: SaveLevel | Literal["nothing"], tokens: int, chunk: int) -> int:
         """Return the bytes of all tokens at a level."""
@@ -75,25 +64,15 @@ class PhaseBytes(NamedTuple):
 
 @dataclass(frozen=True)
 class LayerShape:
-    """The properties of a layer that its counts follow from.
+    """The properties of a layer that its counts follow from."""
 
-    Attributes:
-        spec: shape of the model.
-        adapter: adapter section of the recipe.
-        width: bytes of a number in the compute dtype.
-        cuda: whether a GPU trains; otherwise the CPU does.
-        layer: one layer of the kind.
-        nf4: whether the frozen weights are kept in 4 bits (NF4).
-        eight_bits: format of the operands of products with frozen weights, where it has 8 bits.
-    """
-
-    spec: DecoderSpec
-    adapter: AdapterSection
-    width: int
-    cuda: bool
-    layer: LayerSpec
-    nf4: bool = False
-    eight_bits: str = ""
+    spec: DecoderSpec  # shape of the model
+    adapter: AdapterSection  # adapter section of the recipe
+    width: int  # bytes of a number in the compute dtype
+    cuda: bool  # whether a GPU trains; otherwise the CPU does
+    layer: LayerSpec  # one layer of the kind
+    nf4: bool = False  # whether the frozen weights are kept in 4 bits (NF4)
+    eight_bits: str = ""  # format of the operands of products with frozen weights, where it has 8 bits
 
     @cached_property
     def stacks(self) -> dict[StackName, StackShape]:

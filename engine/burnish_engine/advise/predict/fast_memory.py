@@ -46,23 +46,16 @@ to 1.9 %, and more with small micro-batches: the usual stream, Burnish's stream 
 grows by 20 MiB, and one of them has cuBLAS's 32 MiB."""
 CONTEXT_BYTES = 760 * MIB
 """Memory that the process holds on a GPU beside torch's allocator: the CUDA context and libraries."""
-_INPUT_BYTES = 26  # bytes of a token in the static input buffers: see train.fast.packed_batch
+_INPUT_BYTES = 6 * 4 + 2  # bytes of a token in the static input buffers: six int32 fields, and attention's tiles
 
 
 class LayerTables(NamedTuple):
-    """The memory of layers, bytes, each [kinds of layers, levels]; see `LayerBytes`.
+    """The memory of layers, bytes, each [kinds of layers, levels]; see `LayerBytes`."""
 
-    Attributes:
-        kept: bytes that stay on the device between forward and backward pass.
-        offloaded: bytes that are in host memory meanwhile.
-        forward: peak of the forward pass.
-        backward: peak of the backward pass.
-    """
-
-    kept: Bytes
-    offloaded: Bytes
-    forward: Bytes
-    backward: Bytes
+    kept: Bytes  # bytes that stay on the device between forward and backward pass
+    offloaded: Bytes  # bytes that are in host memory meanwhile
+    forward: Bytes  # peak of the forward pass
+    backward: Bytes  # peak of the backward pass
 
 
 _SIZES: tuple[Callable[[LayerBytes], int], ...] = (

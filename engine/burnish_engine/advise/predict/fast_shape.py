@@ -58,21 +58,13 @@ _WIDE_ROW_OPERATIONS = 56e6  # heads of 256, whose queries come in blocks of 16
 
 @dataclass(frozen=True)
 class StackShape:
-    """One stacked matrix.
+    """One stacked matrix."""
 
-    Attributes:
-        outputs: number of outputs, N.
-        inputs: number of inputs, K.
-        rank: sum of the adapters' padded ranks, R.
-        widest: largest padded rank of one adapter.
-        is_dora: whether magnitudes scale its outputs.
-    """
-
-    outputs: int
-    inputs: int
-    rank: int
-    widest: int
-    is_dora: bool = False
+    outputs: int  # number of outputs, N
+    inputs: int  # number of inputs, K
+    rank: int  # sum of the adapters' padded ranks, R
+    widest: int  # largest padded rank of one adapter
+    is_dora: bool = False  # whether magnitudes scale its outputs
 
     @property
     def elements(self) -> int:
@@ -87,22 +79,15 @@ class StackShape:
 
 @dataclass(frozen=True)
 class FrozenWeightBytes:
-    """The memory of the frozen weights on the device, bytes.
+    """The memory of the frozen weights on the device, bytes."""
 
-    Attributes:
-        matrices: bytes of the layers' matrices, the adapters' copies in the compute dtype, and the norms.
-        tables: bytes of the scales of NF4 and of codes.
-        embedding: bytes of the token embeddings, and of the head where it is a matrix of its own.
-        scratch: bytes that weights are unpacked or transposed into: gate and up, and the largest other stack; and
-            groups of experts.
-        experts: bytes of the experts' weights with their scales.
-    """
-
-    matrices: int
-    tables: int
-    embedding: int
+    matrices: int  # bytes of the layers' matrices, the adapters' copies in the compute dtype, and the norms
+    tables: int  # bytes of the scales of NF4 and of codes
+    embedding: int  # bytes of the token embeddings, and of the head where it is a matrix of its own
     scratch: int
-    experts: int = 0
+    """Bytes that weights are unpacked or transposed into: gate and up, and the largest other stack; and groups of
+    experts."""
+    experts: int = 0  # bytes of the experts' weights with their scales
 
     @property
     def stored(self) -> int:
@@ -222,17 +207,11 @@ def _scratch(
 
 @dataclass(frozen=True)
 class HostedLayer:
-    """The memory of a layer whose frozen weights are in host memory, bytes.
+    """The memory of a layer whose frozen weights are in host memory, bytes."""
 
-    Attributes:
-        block: bytes in host memory, and of a slot on the device that they are copied to.
-        freed: bytes that the layer itself takes less on the device, without those of its experts.
-        experts: bytes that its experts take less there.
-    """
-
-    block: int
-    freed: int
-    experts: int = 0
+    block: int  # bytes in host memory, and of a slot on the device that they are copied to
+    freed: int  # bytes that the layer itself takes less on the device, without those of its experts
+    experts: int = 0  # bytes that its experts take less there
 
     @property
     def all_freed(self) -> int:

@@ -84,35 +84,20 @@ _WEIGHTS_SHARE = 0.9  # share of a link's measured rate that layers' weights rea
 
 
 class Rates(NamedTuple):
-    """The rates that a device reaches.
+    """The rates that a device reaches."""
 
-    Attributes:
-        products: rate of matrix products in layers, operations/s.
-        head: rate of matrix products with the head, operations/s.
-        eight_bits: rate of matrix products in the run's 8-bit format, operations/s.
-        int8: the same in INT8, in which logits are beside any of them; sums over few columns reach less.
-        rotating: rate of rotating weights in NF4 and rounding them to INT8, weights/s.
-        attention: rate of attention, operations/s.
-        memory: rate of memory, bytes/s.
-        unpacking: rate of unpacking NF4, weights/s.
-        link_in: rate of copies from host memory, bytes/s.
-        link_out: rate of copies to host memory, bytes/s.
-        peer: rate of copies from another process's device, bytes/s.
-        experts: rates of products with experts.
-    """
-
-    products: float
-    head: float
-    eight_bits: float
-    int8: float
-    rotating: float
-    attention: float
-    memory: float
-    unpacking: float
-    link_in: float
-    link_out: float
-    peer: float
-    experts: ExpertRates
+    products: float  # rate of matrix products in layers, operations/s
+    head: float  # rate of matrix products with the head, operations/s
+    eight_bits: float  # rate of matrix products in the run's 8-bit format, operations/s
+    int8: float  # the same in INT8, in which logits are beside any of them; sums over few columns reach less
+    rotating: float  # rate of rotating weights in NF4 and rounding them to INT8, weights/s
+    attention: float  # rate of attention, operations/s
+    memory: float  # rate of memory, bytes/s
+    unpacking: float  # rate of unpacking NF4, weights/s
+    link_in: float  # rate of copies from host memory, bytes/s
+    link_out: float  # rate of copies to host memory, bytes/s
+    peer: float  # rate of copies from another process's device, bytes/s
+    experts: ExpertRates  # rates of products with experts
 
 
 class FastSpeed:

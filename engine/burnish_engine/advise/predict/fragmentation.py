@@ -26,19 +26,12 @@ _IN_THE_WAY = 1.5
 
 
 class PlanPeaks(NamedTuple):
-    """The peaks of several plans beside permanent memory, bytes, each [plans].
+    """The peaks of several plans beside permanent memory, bytes, each [plans]."""
 
-    Attributes:
-        activations: saved activations of all layers on the device, and the inputs of the micro-batch.
-        pass_peak: peak of what layers keep and work with at once, without the head.
-        top_layer: bytes that layers keep and work with while the last layer is differentiated.
-        pool: buffers of the forward pass.
-    """
-
-    activations: Bytes
-    pass_peak: Bytes
-    top_layer: Bytes
-    pool: PoolSizes
+    activations: Bytes  # saved activations of all layers on the device, and the inputs of the micro-batch
+    pass_peak: Bytes  # peak of what layers keep and work with at once, without the head
+    top_layer: Bytes  # bytes that layers keep and work with while the last layer is differentiated
+    pool: PoolSizes  # buffers of the forward pass
 
 
 def fragmentation(

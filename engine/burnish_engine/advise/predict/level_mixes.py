@@ -111,12 +111,7 @@ def arrange_layers(counts: Counts, clear: int = 0) -> SaveLevels:
 
 
 def _by_turns(counts: npt.NDArray[np.int64], layers: int) -> SaveLevels:
-    """Mix the levels of `_MOVING` as evenly as possible, [mixes, layers]; entries beyond a mix's count are unused.
-
-    Args:
-        counts: number of layers at each level of `_MOVING`, [mixes, levels].
-        layers: number of layers of the model.
-    """
+    """Mix the levels of `_MOVING` as evenly as possible, [mixes, layers]; entries beyond a mix's count are unused."""
     left, found = counts.sum(axis=1, keepdims=True), np.empty((len(counts), layers), np.int8)
     number, chosen = np.broadcast_to(np.arange(layers)[None], found.shape), np.zeros(found.shape, np.bool_)
     found[:] = _MOVING[-1]

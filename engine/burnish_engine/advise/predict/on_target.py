@@ -14,7 +14,7 @@ from burnish_engine.advise.facts.shape import (
     projection_parameters,
 )
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.contract.recipe.recipe_export import GgufType, TargetSection
+from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES, GgufType, TargetSection
 
 GIB = 2**30
 
@@ -37,10 +37,9 @@ SLOWEST_TOKENS_PER_S = 2.5
 """Least generation speed at which a chat is usable."""
 _COMFORTABLE_SHARE = 0.8  # share of the usable memory that a file type is chosen for
 
-_BEST_FIRST: tuple[GgufType, ...] = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M")
+_BEST_FIRST = tuple(quant for quant, facts in GGUF_TYPES.items() if facts.rough_bits)
 _BEST_FIRST_ODD_WIDTHS: tuple[GgufType, ...] = ("Q8_0", "Q5_0", "IQ4_NL")
 """File types for models whose rows do not fill blocks of 256: llama.cpp replaces K types by larger ones there."""
-_ROUGH_BITS: dict[GgufType, float] = {"Q8_0": 8.5, "Q6_K": 6.6, "Q5_K_M": 5.7, "Q4_K_M": 4.85}
 _OTHER_ROUGH_BITS = 5.5
 
 TargetVerdict = Literal["good", "tight", "too_big"]
@@ -48,23 +47,14 @@ TargetVerdict = Literal["good", "tight", "too_big"]
 
 @dataclass(frozen=True)
 class OnTarget:
-    """The prediction for one file type of a model on a target.
+    """The prediction for one file type of a model on a target."""
 
-    Attributes:
-        quant: file type.
-        file_bytes: size of the file.
-        run_bytes: memory to run it with the target's context.
-        usable_bytes: memory that the target has for it.
-        tokens_per_s: predicted generation speed.
-        verdict: how well it runs there.
-    """
-
-    quant: GgufType
-    file_bytes: int
-    run_bytes: int
-    usable_bytes: int
-    tokens_per_s: float
-    verdict: TargetVerdict
+    quant: GgufType  # file type
+    file_bytes: int  # size of the file
+    run_bytes: int  # memory to run it with the target's context
+    usable_bytes: int  # memory that the target has for it
+    tokens_per_s: float  # predicted generation speed
+    verdict: TargetVerdict  # how well it runs there
 
 
 def usable_bytes(target: TargetSection) -> int:
@@ -110,8 +100,8 @@ def judge(spec: DecoderSpec, quant: GgufType, target: TargetSection) -> OnTarget
     Raises:
         UsageError: The model's rows do not fit this file type.
     """
-    whole = parameters(spec)
-    file = _file_bytes(spec.model_dump_json(), quant) or int(whole * _ROUGH_BITS.get(quant, _OTHER_ROUGH_BITS) / 8)
+    bits = GGUF_TYPES[quant].rough_bits or _OTHER_ROUGH_BITS
+    file = _file_bytes(spec.model_dump_json(), quant) or int(parameters(spec) * bits / 8)
     context = min(target.context, spec.max_context)
     run = file + _beside_bytes(spec, context)
     speed = _bytes_per_s(target) / token_bytes(spec, file, context)

@@ -14,23 +14,14 @@ Bytes: TypeAlias = npt.NDArray[np.float64]
 
 
 class PlanOptions(NamedTuple):
-    """The options of a `MemoryPlan` that hold for the whole model, beside the layers' save levels.
+    """The options of a `MemoryPlan` that hold for the whole model, beside the layers' save levels."""
 
-    Attributes:
-        mlp_chunk_tokens: number of tokens that pass the feed-forward at once; 0: all (`MemoryPlan.mlp_rows`).
-        head_chunk_tokens: number of supervised tokens whose logits exist at once (`MemoryPlan.head_rows`).
-        embedding_on_host: whether the embedding table stays in host memory.
-        head_on_host: whether the head's matrix stays in host memory.
-        layers_on_host: numbers of the layers whose frozen weights stay in host memory.
-        layers_on_ranks: numbers of the layers whose frozen weights the processes of the run share.
-    """
-
-    mlp_chunk_tokens: int
-    head_chunk_tokens: int
-    embedding_on_host: bool = False
-    head_on_host: bool = False
-    layers_on_host: tuple[int, ...] = ()
-    layers_on_ranks: tuple[int, ...] = ()
+    mlp_chunk_tokens: int  # number of tokens that pass the feed-forward at once; 0: all (`MemoryPlan.mlp_rows`)
+    head_chunk_tokens: int  # number of supervised tokens whose logits exist at once (`MemoryPlan.head_rows`)
+    embedding_on_host: bool = False  # whether the embedding table stays in host memory
+    head_on_host: bool = False  # whether the head's matrix stays in host memory
+    layers_on_host: tuple[int, ...] = ()  # numbers of the layers whose frozen weights stay in host memory
+    layers_on_ranks: tuple[int, ...] = ()  # numbers of the layers whose frozen weights the processes of the run share
 
     @property
     def streamed(self) -> list[int]:

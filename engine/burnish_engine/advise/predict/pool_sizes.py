@@ -21,17 +21,11 @@ _OFFLOADED, _HOST, _INPUT = (LEVEL_NAMES.index(level) for level in MOVING)
 
 
 class PoolSizes(NamedTuple):
-    """The number of pool buffers for each kind of offloaded tensor.
+    """The number of pool buffers for each kind of offloaded tensor."""
 
-    Attributes:
-        gate_up: number of buffers for the output of gate and up.
-        layer_input: number of buffers for layer inputs.
-        attention: number of buffers for attention's output.
-    """
-
-    gate_up: Counts
-    layer_input: Counts
-    attention: Counts
+    gate_up: Counts  # number of buffers for the output of gate and up
+    layer_input: Counts  # number of buffers for layer inputs
+    attention: Counts  # number of buffers for attention's output
 
 
 def forward_pool_sizes(levels: SaveLevels) -> tuple[PoolSizes, Counts]:

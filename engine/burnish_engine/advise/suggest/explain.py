@@ -18,19 +18,12 @@ from burnish_engine.models.families.adapter_targets import expert_rank
 
 @dataclass
 class SuggestedSettings:
-    """The suggested settings of a run and the reason for each.
+    """The suggested settings of a run and the reason for each."""
 
-    Attributes:
-        fit: recipe fitted to the device, and its run plan.
-        recipe: whole recipe except for target and export.
-        choices: choice and reason for each key.
-        warnings: sentences that a person should know.
-    """
-
-    fit: RecipeFit
-    recipe: Recipe
-    choices: list[SettingChoice] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    fit: RecipeFit  # recipe fitted to the device, and its run plan
+    recipe: Recipe  # whole recipe except for target and export
+    choices: list[SettingChoice] = field(default_factory=list)  # choice and reason for each key
+    warnings: list[str] = field(default_factory=list)  # sentences that a person should know
 
     def choose(self, key: str, value: object, reason: str) -> None:
         """Add a choice: a key's value and the reason for it."""
@@ -40,23 +33,14 @@ class SuggestedSettings:
 
 @dataclass(frozen=True)
 class SettingsContext:
-    """The inputs that suggested settings were made from.
+    """The inputs that suggested settings were made from."""
 
-    Attributes:
-        spec: shape of the model.
-        machine: facts of the machine that trains.
-        dataset: facts that `inspect` found about the data.
-        work: workload at the settings' row length.
-        step_s: predicted time of a step, seconds.
-        separate_validation: whether there are validation files.
-    """
-
-    spec: DecoderSpec
-    machine: MachineFacts
-    dataset: DatasetFacts | None
-    work: Workload | None
-    step_s: float
-    separate_validation: bool
+    spec: DecoderSpec  # shape of the model
+    machine: MachineFacts  # facts of the machine that trains
+    dataset: DatasetFacts | None  # facts that `inspect` found about the data
+    work: Workload | None  # workload at the settings' row length
+    step_s: float  # predicted time of a step, seconds
+    separate_validation: bool  # whether there are validation files
 
 
 def explain(settings: SuggestedSettings, by: SettingsContext) -> None:

@@ -41,22 +41,14 @@ class PassSearch:
 
     The search goes by the smallest memory plan of a micro-batch, which is quick to find. The answer is then planned as
     a person's recipe would be.
-
-    Attributes:
-        path: name of the model in the recipe.
-        spec: shape of the model.
-        machine: facts of the machine that trains; disk space does not count.
-        method: way of training: "lora" keeps the model's weights in 16 bits, "qlora" in 4.
-        config: config.json of the model; None for a model of the catalog.
-        found: run plans of the answers.
     """
 
-    path: str
-    spec: DecoderSpec
-    machine: MachineFacts
-    method: Method
-    config: Config | None = None
-    found: list[RunPlan] = field(default_factory=list)
+    path: str  # name of the model in the recipe
+    spec: DecoderSpec  # shape of the model
+    machine: MachineFacts  # facts of the machine that trains; disk space does not count
+    method: Method  # way of training: "lora" keeps the model's weights in 16 bits, "qlora" in 4
+    config: Config | None = None  # config.json of the model; None for a model of the catalog
+    found: list[RunPlan] = field(default_factory=list)  # run plans of the answers
     _plans: dict[tuple[int, int, bool], RunPlan] = field(default_factory=dict)
 
     def longest_row(self, least: int) -> LargestPass | None:

@@ -37,17 +37,12 @@ _YOURS = "You chose it. "
 
 @dataclass(frozen=True)
 class ChosenObjective:
-    """The objective of a suggestion, and how a recipe says it.
+    """The objective of a suggestion, and how a recipe says it."""
 
-    Attributes:
-        preference: preference section of the recipe.
-        shape: the recipe's `data.shape`; named where preferences are learned as they stand, so that nobody is asked.
-        is_wish: whether a person chose the objective.
-    """
-
-    preference: PreferenceSection
+    preference: PreferenceSection  # preference section of the recipe
     shape: str = "auto"
-    is_wish: bool = False
+    """The recipe's `data.shape`; named where preferences are learned as they stand, so that nobody is asked."""
+    is_wish: bool = False  # whether a person chose the objective
 
 
 def proposed_objective(shape: str) -> Objective | None:

@@ -44,19 +44,12 @@ _NOT_EXPORTED = 3  # trains, but leaves without a GGUF
 
 @dataclass(frozen=True)
 class JudgedModel:
-    """A model of the catalog with its judgment.
+    """A model of the catalog with its judgment."""
 
-    Attributes:
-        ranked: model and verdict, as shown to people.
-        fit: recipe fitted to this machine; None where the model does not train here.
-        on_target: prediction for the file on the target.
-        worth: score that orders models of the same verdict.
-    """
-
-    ranked: RankedModel
-    fit: RecipeFit | None
-    on_target: OnTarget
-    worth: float
+    ranked: RankedModel  # model and verdict, as shown to people
+    fit: RecipeFit | None  # recipe fitted to this machine; None where the model does not train here
+    on_target: OnTarget  # prediction for the file on the target
+    worth: float  # score that orders models of the same verdict
 
 
 def rank(

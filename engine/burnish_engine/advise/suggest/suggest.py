@@ -37,49 +37,30 @@ _LONG_RUN_S = 86400.0
 
 @dataclass(frozen=True)
 class ChosenModel:
-    """A model to make a recipe for.
+    """A model to make a recipe for."""
 
-    Attributes:
-        path: name of the model in the recipe: "embedded", a folder or a name of the catalog.
-        title: name of the model for people.
-        spec: shape of the model.
-        here: whether the model's files are on this machine.
-        entry: entry in the catalog; None where it has none.
-        config: config.json of the model; None for a model of the catalog.
-    """
-
-    path: str
-    title: str
-    spec: DecoderSpec
-    here: bool
-    entry: CatalogModel | None = None
-    config: Config | None = None
+    path: str  # name of the model in the recipe: "embedded", a folder or a name of the catalog
+    title: str  # name of the model for people
+    spec: DecoderSpec  # shape of the model
+    here: bool  # whether the model's files are on this machine
+    entry: CatalogModel | None = None  # entry in the catalog; None where it has none
+    config: Config | None = None  # config.json of the model; None for a model of the catalog
 
 
 @dataclass(frozen=True)
 class TrainingGoal:
-    """The training that a person wants a suggestion for.
+    """The training that a person wants a suggestion for."""
 
-    Attributes:
-        target: target section of the recipe, the device that the result runs on.
-        data: training files, as the recipe shall name them.
-        validation: held-out files.
-        dataset: facts that `inspect` found in the files; None where not inspected.
-        model: model to use; None: suggest one.
-        objective: what to learn of preferences, with which the facts were found; None: the rows' usual objective.
-        preference: the person's own settings of the objective; None: the usual ones.
-        held_out: share of the rows that the person's recipe holds out, which reasons and plan count with; None: as
-            suggested.
-    """
-
-    target: TargetSection
-    data: list[str] = field(default_factory=list)
-    validation: list[str] = field(default_factory=list)
-    dataset: DatasetFacts | None = None
-    model: ChosenModel | None = None
+    target: TargetSection  # target section of the recipe, the device that the result runs on
+    data: list[str] = field(default_factory=list)  # training files, as the recipe shall name them
+    validation: list[str] = field(default_factory=list)  # held-out files
+    dataset: DatasetFacts | None = None  # facts that `inspect` found in the files; None where not inspected
+    model: ChosenModel | None = None  # model to use; None: suggest one
     objective: Objective | None = None
-    preference: PreferenceSection | None = None
+    """Objective of preferences with which the facts were found; None: the rows' usual one."""
+    preference: PreferenceSection | None = None  # the person's own settings of the objective; None: the usual ones
     held_out: float | None = None
+    """Share of the rows that the person's recipe holds out, which reasons and plan count with; None: as suggested."""
 
 
 def suggest(

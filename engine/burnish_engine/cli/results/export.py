@@ -17,7 +17,13 @@ from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportKind
 from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.recipe_export import COARSE_TYPES, ExportSection, GgufType, MergeOnto
+from burnish_engine.contract.recipe.recipe_export import (
+    COARSE_TYPES,
+    USE_IMPORTANCE,
+    ExportSection,
+    GgufType,
+    MergeOnto,
+)
 from burnish_engine.contract.units import file_size
 from burnish_engine.export.base.kind_check import check_kind
 from burnish_engine.export.base.staging import require_folder, require_space
@@ -268,8 +274,8 @@ def _export_files(
     from burnish_engine.chat.device import chat_device
     from burnish_engine.export.job import export_gguf
     from burnish_engine.export.model_card import write_card
-    from burnish_engine.export.quantize.quantize import USE_IMPORTANCE
     from burnish_engine.export.run_rows import export_rows, reference_options
+    from burnish_engine.export.verify.reference import ExportedModel
     from burnish_engine.export.verify.report import read_report
 
     paths, recipe, source = trained.paths, trained.recipe, trained.source
@@ -279,21 +285,16 @@ def _export_files(
     base, without_base = (None, "") if trained.adapter else base_of_whole(recipe)
     if without_base:
         bar.say(f"note: {without_base}")
-    options = reference_options(paths, recipe, source, rows, base=base, importance=importance)
+    model = ExportedModel(
+        source,
+        trained.adapter,
+        rows.held_out,
+        rows.chats[:3],
+        reference_options(paths, recipe, source, rows, base=base, importance=importance),
+        chat_device(recipe.devices)[0],
+    )
     try:
-        report = export_gguf(
-            source,
-            trained.adapter,
-            folder,
-            trained.name,
-            quants,
-            held_out=rows.held_out,
-            probe_chats=rows.chats[:3],
-            options=options,
-            progress=bar.show,
-            canceled=bar.canceled,
-            device=chat_device(recipe.devices)[0],
-        )
+        report = export_gguf(model, folder, trained.name, quants, progress=bar.show, canceled=bar.canceled)
     except FidelityError:
         reporter.attach(read_report(folder))
         raise

@@ -22,6 +22,7 @@ def verify(
     from burnish_engine.chat.device import chat_device
     from burnish_engine.cli.results.export_report import show_report
     from burnish_engine.export.run_rows import export_rows, reference_options
+    from burnish_engine.export.verify.reference import ExportedModel
     from burnish_engine.export.verify.verify import verify_file
 
     paths = open_run(against)
@@ -32,15 +33,17 @@ def verify(
     with ExportBar(quiet=json) as bar:
         report = verify_file(
             file,
-            source,
-            adapter,
-            held_out=rows.held_out,
-            probe_chats=rows.chats[:3],
-            options=reference_options(paths, recipe, source, rows, base=base),
+            ExportedModel(
+                source,
+                adapter,
+                rows.held_out,
+                rows.chats[:3],
+                reference_options(paths, recipe, source, rows, base=base),
+                chat_device(recipe.devices)[0],
+            ),
             exports=[paths.export],
             progress=bar.show,
             canceled=bar.canceled,
-            device=chat_device(recipe.devices)[0],
         )
     show_report(report, file.parent, json=json)
     unproven = " ".join(entry.unproven for entry in report.files)

@@ -18,15 +18,10 @@ LEAST_GAIN = 0.02
 
 @dataclass
 class MeanLoss:
-    """Accumulate the mean of -log p over supervised tokens.
+    """Accumulate the mean of -log p over supervised tokens."""
 
-    Attributes:
-        total: sum of -log p, nats.
-        tokens: number of tokens in the sum.
-    """
-
-    total: float = 0.0
-    tokens: int = 0
+    total: float = 0.0  # sum of -log p, nats
+    tokens: int = 0  # number of tokens in the sum
 
     def add(
         self, log_probs: npt.NDArray[np.floating[Any]], ids: Sequence[int], supervised: Flags, start: int = 0
@@ -71,17 +66,11 @@ def gain_kept(base: float | None, tuned: float | None, file: float | None) -> fl
 
 @dataclass(frozen=True)
 class ModelDistance:
-    """Distance of a model from another one on the same rows.
+    """Distance of a model from another one on the same rows."""
 
-    Attributes:
-        loss: mean loss of the model on supervised tokens, nats; None where no token counts.
-        mean_kl: mean KL(other one || model) of next-token probabilities, nats.
-        top1: share of positions whose most likely token is the same, 0 to 1.
-    """
-
-    loss: float | None
-    mean_kl: float
-    top1: float
+    loss: float | None  # mean loss of the model on supervised tokens, nats; None where no token counts
+    mean_kl: float  # mean KL(other one || model) of next-token probabilities, nats
+    top1: float  # share of positions whose most likely token is the same, 0 to 1
 
 
 def model_distance(

@@ -19,19 +19,14 @@ _UNWINDOWED = {"mistral", "ministral3", "mixtral", "phi3"}
 
 @dataclass(frozen=True)
 class MetadataSetting:
-    """One setting that a file must have.
+    """One setting that a file must have."""
 
-    Attributes:
-        key: key without the architecture's prefix.
-        name: name for people.
-        wanted: value of the model: a number, a text, or a tuple with one number for each layer.
-        default: value that llama.cpp takes where the key is missing; None: the key must be there.
-    """
-
-    key: str
-    name: str
+    key: str  # key without the architecture's prefix
+    name: str  # name for people
     wanted: float | str | tuple[float, ...]
+    """Value of the model: a number, a text, or a tuple with one number for each layer."""
     default: float | str | tuple[float, ...] | None = None
+    """Value that llama.cpp takes where the key is missing; None: the key must be there."""
 
 
 def check_settings(header: GgufHeader, spec: DecoderSpec) -> list[str]:

@@ -18,6 +18,7 @@ import torch
 from burnish_engine.advise.facts.gguf_rules import gguf_rules
 from burnish_engine.advise.facts.gguf_size import STORED_MXFP4, TensorShape
 from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES
 from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.checks.rounding_error import CodeChoice, is_judged, largest_error, outside
 from burnish_engine.export.checks.trained_weights import Origin, TrainedWeights
@@ -26,7 +27,6 @@ from burnish_engine.export.gguf.header import GgufHeader
 from burnish_engine.export.gguf.tensor_data import row_pieces
 from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.quantize.hessian import input_name
-from burnish_engine.export.quantize.quantize import FILE_TYPES
 
 _INTERLEAVED: Final = {"llama", "smollm3", "mistral3", "granite", "granite_swa"}
 """Architectures whose rope turns neighboring rows of a head in llama.cpp; in transformers, rows half a head apart."""
@@ -50,34 +50,22 @@ FaultKind = Literal["permuted", "reordered", "shifted", "scaled", "zero", "other
 
 @dataclass(frozen=True)
 class ExpectedTensor:
-    """One tensor that the file must hold.
-
-    Attributes:
-        loads: functions that read the tensor in fp32, rows first; of a stack, those that read each expert's matrix.
-        slack: tolerance for rounding in fp32, as a share of a row's largest number.
-        is_stack: whether the tensor is a stack with an entry for each expert.
-        in_mxfp4: whether the checkpoint stores just this in MXFP4, so that MXFP4 in the file must be equal.
-    """
+    """One tensor that the file must hold."""
 
     loads: Sequence[Callable[[], torch.Tensor]]
-    slack: float = 0.0
-    is_stack: bool = False
-    in_mxfp4: bool = False
+    """Functions that read the tensor in fp32, rows first; of a stack, those that read each expert's matrix."""
+    slack: float = 0.0  # tolerance for rounding in fp32, as a share of a row's largest number
+    is_stack: bool = False  # whether the tensor is a stack with an entry for each expert
+    in_mxfp4: bool = False  # whether the checkpoint stores just this in MXFP4, so that MXFP4 in the file must be equal
 
 
 @dataclass(frozen=True)
 class TensorFault:
-    """One tensor that differs from the trained model's.
+    """One tensor that differs from the trained model's."""
 
-    Attributes:
-        name: GGUF name.
-        kind: kind of damage.
-        detail: text with the rows that are off, and by how much.
-    """
-
-    name: str
-    kind: FaultKind
-    detail: str
+    name: str  # GGUF name
+    kind: FaultKind  # kind of damage
+    detail: str  # text with the rows that are off, and by how much
 
 
 def check_tensors(
@@ -227,21 +215,13 @@ def _code_choice(header: GgufHeader, tensor: TensorShape, expected: ExpectedTens
     """Return how a tensor's codes may have been chosen in a file of this type."""
     if expected.in_mxfp4 and tensor.type == STORED_MXFP4:
         return "stored"
-    if header.metadata.get("general.file_type") == FILE_TYPES["Q8_0"] or tensor.name in _TABLES:
+    if header.metadata.get("general.file_type") == GGUF_TYPES["Q8_0"].number or tensor.name in _TABLES:
         return "nearest"
     return "refined" if input_name(tensor.name) else "weighted"
 
 
 def _error_text(found: Floats, wanted: Floats, worst: float, kind: str, largest: float) -> str:
-    """Describe by how much rows are off that are no rounding of the trained ones.
-
-    Args:
-        found: wrong rows of the file [rows, columns].
-        wanted: rows of the trained model [rows, columns].
-        worst: largest relative error of a row.
-        kind: GGUF type.
-        largest: largest relative error that the type's rounding makes; 0 where it makes none.
-    """
+    """Describe by how much rows are off that are no rounding of the trained ones."""
     if not np.isfinite(worst):
         return "with numbers that are not finite"
     text = f"off by {100 * worst:.2g} %"
@@ -320,13 +300,7 @@ def _missing(names: set[str], before: str, after: str) -> list[str]:
 
 
 def _expert_text(places: list[int], rows: int, experts: int) -> str:
-    """Describe rows of a stack in words.
-
-    Args:
-        places: wrong rows of all matrices, numbered through.
-        rows: rows of the stack.
-        experts: number of matrices.
-    """
+    """Describe rows of a stack in words."""
     each = rows // experts
     if len(places) == rows:
         return f"all rows of all {experts} experts"

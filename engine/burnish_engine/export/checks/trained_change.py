@@ -34,15 +34,10 @@ _LEAST, _MOST = 0.5, 1.5
 
 @dataclass(frozen=True)
 class HeldChange:
-    """Share of training's change of the weights that a file holds.
+    """Share of training's change of the weights that a file holds."""
 
-    Attributes:
-        share: 1 in a file of the trained model, 0 in one of the base.
-        error: standard error of the share.
-    """
-
-    share: float
-    error: float
+    share: float  # 1 in a file of the trained model, 0 in one of the base
+    error: float  # standard error of the share
 
     @property
     def text(self) -> str:
@@ -102,11 +97,7 @@ def held_change(
 def _tensor_sums(
     path: Path, header: GgufHeader, tensor: TensorShape, after: ExpectedTensor, before: ExpectedTensor
 ) -> tuple[_Sums, _Sums]:
-    """Compute D·E and D·D of each row that training changed, where E = F - B, both without their part along B.
-
-    Returns:
-        Both sums [rows].
-    """
+    """Compute D·E and D·D of each row that training changed, where E = F - B, both without their part along B."""
     products: list[_Sums] = []
     done = 0
     for load_after, load_before in zip(after.loads, before.loads, strict=True):

@@ -32,17 +32,12 @@ Factors = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class ExpectedStack:
-    """A tensor that a file must hold for all experts of a layer.
-
-    Attributes:
-        matrices: functions that read the matrix of each expert [out, in], or its bias [out], in fp32.
-        is_changed: whether an adapter changes it.
-        in_mxfp4: whether the checkpoint stores it in MXFP4.
-    """
+    """A tensor that a file must hold for all experts of a layer."""
 
     matrices: dict[int, Callable[[], torch.Tensor]] = field(default_factory=dict)
-    is_changed: bool = False
-    in_mxfp4: bool = False
+    """Functions that read the matrix of each expert [out, in], or its bias [out], in fp32."""
+    is_changed: bool = False  # whether an adapter changes it
+    in_mxfp4: bool = False  # whether the checkpoint stores it in MXFP4
 
 
 class TrainedExperts:

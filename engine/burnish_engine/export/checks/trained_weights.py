@@ -29,17 +29,11 @@ _EMBEDDING, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 @dataclass(frozen=True)
 class Origin:
-    """Base and adapter that a file claims to be made from.
+    """Base and adapter that a file claims to be made from."""
 
-    Attributes:
-        source: The base model.
-        adapter: folder of the PEFT adapter, or None.
-        rounded: Base tensors that were rounded to NF4 and back before the adapter was added.
-    """
-
-    source: ModelSource
-    adapter: Path | None
-    rounded: frozenset[str] = frozenset()
+    source: ModelSource  # The base model
+    adapter: Path | None  # folder of the PEFT adapter, or None
+    rounded: frozenset[str] = frozenset()  # Base tensors that were rounded to NF4 and back before the adapter was added
 
 
 class TrainedWeights:

@@ -34,19 +34,12 @@ _OPENS, _ELSE, _END = ("if", "range", "with", "define", "block"), "else", "end"
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction of a Modelfile.
+    """One instruction of a Modelfile."""
 
-    Attributes:
-        word: instruction in lower case, such as `from`.
-        key: name of the parameter, or role of the message; else empty.
-        value: text without its quotes.
-        line: number of the line on which it begins, from 1.
-    """
-
-    word: str
-    key: str
-    value: str
-    line: int
+    word: str  # instruction in lower case, such as `from`
+    key: str  # name of the parameter, or role of the message; else empty
+    value: str  # text without its quotes
+    line: int  # number of the line on which it begins, from 1
 
 
 def read_modelfile(text: str) -> list[Instruction]:

@@ -22,17 +22,11 @@ _MOST_SAMPLING = 100_000  # more than any vocabulary that top_k cuts; what is la
 
 @dataclass(frozen=True)
 class OllamaFolder:
-    """Files of a written Ollama folder.
+    """Files of a written Ollama folder."""
 
-    Attributes:
-        modelfile: path of the Modelfile.
-        gguf: path of the file that it names.
-        notes: remarks for the person.
-    """
-
-    modelfile: Path
-    gguf: Path
-    notes: list[str] = field(default_factory=list)
+    modelfile: Path  # path of the Modelfile
+    gguf: Path  # path of the file that it names
+    notes: list[str] = field(default_factory=list)  # remarks for the person
 
 
 def export_ollama(gguf: Path, out: Path, *, sampling: Mapping[str, float] | None = None) -> OllamaFolder:

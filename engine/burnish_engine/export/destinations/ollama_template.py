@@ -23,29 +23,17 @@ _TURNS = ("Uq1", "Aq1", "Uq2", "Aq2", "Uq3")  # marks: words that no template co
 
 @dataclass(frozen=True)
 class TurnPieces:
-    """Text that a chat template puts around turns.
+    """Text that a chat template puts around turns."""
 
-    Attributes:
-        start: text before everything (BOS, where the tokenizer does not add it).
-        system_open: text before the system prompt; None where the template takes none.
-        system_close: text after the system prompt.
-        system_in_turn: whether the system prompt stands inside the first user turn.
-        default_system: system prompt of conversations without one.
-        user_open: text before the user's message.
-        between: text after the user's message, up to where the model continues.
-        assistant_open: text that the template adds to `between` before an earlier reply (a space, in Mistral's).
-        assistant_close: text after the assistant's message.
-    """
-
-    start: str
-    system_open: str | None
-    system_close: str
-    system_in_turn: bool
-    default_system: str
-    user_open: str
-    between: str
-    assistant_open: str
-    assistant_close: str
+    start: str  # text before everything (BOS, where the tokenizer does not add it)
+    system_open: str | None  # text before the system prompt; None where the template takes none
+    system_close: str  # text after the system prompt
+    system_in_turn: bool  # whether the system prompt stands inside the first user turn
+    default_system: str  # system prompt of conversations without one
+    user_open: str  # text before the user's message
+    between: str  # text after the user's message, up to where the model continues
+    assistant_open: str  # text that the template adds to `between` before an earlier reply (a space, in Mistral's)
+    assistant_close: str  # text after the assistant's message
 
     def render(self, system: str, turns: Sequence[str]) -> str:
         """Render alternating turns that begin and end with the user's, as the Go template does."""

@@ -18,25 +18,15 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class BlockFormat:
-    """Position of the codes inside a block.
+    """Position of the codes inside a block."""
 
-    Attributes:
-        weights: number of weights in a block.
-        bytes: size of a block, bytes.
-        group: number of weights that share scale and offset.
-        levels: number of codes.
-        low: offset of the byte with the first code's low four bits; None where a code is a byte.
-        half: distance, in weights, of the two whose low bits share a byte.
-        high: offset of the first byte of the higher bits; None where there are none.
-    """
-
-    weights: int
-    bytes: int
-    group: int
-    levels: int
-    low: int | None
-    half: int = 16
-    high: int | None = None
+    weights: int  # number of weights in a block
+    bytes: int  # size of a block, bytes
+    group: int  # number of weights that share scale and offset
+    levels: int  # number of codes
+    low: int | None  # offset of the byte with the first code's low four bits; None where a code is a byte
+    half: int = 16  # distance, in weights, of the two whose low bits share a byte
+    high: int | None = None  # offset of the first byte of the higher bits; None where there are none
 
 
 BLOCK_FORMATS: Final[dict[str, BlockFormat]] = {
@@ -60,19 +50,12 @@ _ONE = 8  # the code of level 1
 
 @dataclass(frozen=True)
 class Grid:
-    """Values that the weights of a tensor can take.
+    """Values that the weights of a tensor can take."""
 
-    Attributes:
-        scale: factor of each group [rows, groups], fp32.
-        offset: offset of each group [rows, groups], fp32.
-        levels: numbers that codes stand for, ascending [codes], fp32.
-        group: number of neighbors in a row that share scale and offset.
-    """
-
-    scale: Floats
-    offset: Floats
-    levels: Floats
-    group: int
+    scale: Floats  # factor of each group [rows, groups], fp32
+    offset: Floats  # offset of each group [rows, groups], fp32
+    levels: Floats  # numbers that codes stand for, ascending [codes], fp32
+    group: int  # number of neighbors in a row that share scale and offset
 
 
 def unpack(data: Codes, kind: str) -> Codes:

@@ -36,19 +36,12 @@ _MOST_DIMENSIONS = 4  # GGML_MAX_DIMS
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """Content of a GGUF before its tensor data.
+    """Content of a GGUF before its tensor data."""
 
-    Attributes:
-        metadata: value of each key; short arrays of numbers as tuples, others as their length.
-        tensors: every tensor with its type.
-        data_start: offset of the tensor data, bytes.
-        offsets: offset of each tensor's data after `data_start`, bytes.
-    """
-
-    metadata: dict[str, Any]
-    tensors: list[TensorShape]
-    data_start: int
-    offsets: dict[str, int] = field(default_factory=dict)
+    metadata: dict[str, Any]  # value of each key; short arrays of numbers as tuples, others as their length
+    tensors: list[TensorShape]  # every tensor with its type
+    data_start: int  # offset of the tensor data, bytes
+    offsets: dict[str, int] = field(default_factory=dict)  # offset of each tensor's data after `data_start`, bytes
 
     @property
     def architecture(self) -> str:
@@ -116,11 +109,7 @@ def _read(file: BinaryIO, path: Path, arrays: Collection[str]) -> GgufHeader:
 
 
 def _require_numbers(metadata: dict[str, Any]) -> None:
-    """Refuse text where the format has a number, or one for each layer.
-
-    Raises:
-        ValueError: A value is text; the message names its key.
-    """
+    """Refuse text where the format has a number, or one for each layer."""
     architecture = metadata.get("general.architecture", "")
     for key in (*_NUMBERS, *(f"{architecture}.{name}" for name in _NUMBERS_OF_ARCHITECTURE)):
         value = metadata.get(key, 0)
@@ -158,11 +147,7 @@ def _value(file: BinaryIO, kind: int) -> Any:
 
 
 def _code(kind: int) -> str:
-    """Return the format of a number for `struct`.
-
-    Raises:
-        ValueError: The kind is no number's.
-    """
+    """Return the format of a number for `struct`."""
     if kind not in _SCALARS:
         raise ValueError(f"a value is of the unknown type {kind}")
     return _SCALARS[kind]

@@ -24,21 +24,14 @@ _CONVOLUTION = "shortconv.conv.weight"
 
 @dataclass(frozen=True)
 class PlannedTensor:
-    """One tensor of the file, before it is read.
+    """One tensor of the file, before it is read."""
 
-    Attributes:
-        name: GGUF name.
-        shape: shape with rows first, as in torch (GGUF stores it reversed).
-        make: function that reads base tensors and returns the value in fp32, or the matrices of a stack one by one.
-        full_precision: whether the tensor stays F32 in every file type.
-        packed: whether it stays MXFP4 in every file type; `make` then returns the bytes of its rows, uint8.
-    """
-
-    name: str
-    shape: tuple[int, ...]
+    name: str  # GGUF name
+    shape: tuple[int, ...]  # shape with rows first, as in torch (GGUF stores it reversed)
     make: Callable[[], torch.Tensor | Iterator[torch.Tensor]]
-    full_precision: bool
-    packed: bool = False
+    """Function that reads base tensors and returns the value in fp32, or the matrices of a stack one by one."""
+    full_precision: bool  # whether the tensor stays F32 in every file type
+    packed: bool = False  # whether it stays MXFP4 in every file type; `make` then returns the bytes of its rows, uint8
 
     @property
     def type(self) -> str:

@@ -25,17 +25,11 @@ PRE_KEY = "tokenizer.ggml.pre"
 
 @dataclass(frozen=True)
 class TokenMismatch:
-    """A text that two tokenizers split differently.
+    """A text that two tokenizers split differently."""
 
-    Attributes:
-        text: text that was split.
-        ours: token ids of the model's tokenizer.
-        theirs: token ids of llama.cpp.
-    """
-
-    text: str
-    ours: list[int]
-    theirs: list[int]
+    text: str  # text that was split
+    ours: list[int]  # token ids of the model's tokenizer
+    theirs: list[int]  # token ids of llama.cpp
 
     def __str__(self) -> str:
         return f"{self.text[:60]!r}: {self.ours[:12]} became {self.theirs[:12]}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from burnish_engine.advise.facts.gguf_size import TensorShape
+from burnish_engine.advise.facts.gguf_size import TensorShape, block_size
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.export.gguf.block_formats import Codes, Floats, dequantize
 from burnish_engine.export.gguf.header import GgufHeader
@@ -34,9 +34,7 @@ def row_pieces(
         SetupError: The file ends before the tensor does, or the rows do not fill the type's blocks.
         NotImplementedError: gguf cannot dequantize this type.
     """
-    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-
-    block, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[tensor.type]]
+    block, block_bytes = block_size(tensor.type)
     if tensor.row % block:
         raise SetupError(
             f"{path} is damaged: {tensor.name} has rows of {tensor.row}, which {tensor.type} cannot hold.",

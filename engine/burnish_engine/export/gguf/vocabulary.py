@@ -25,31 +25,20 @@ _MARK = "Zq7Xv"  # a word that no template contains
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Content of a GGUF's tokenizer keys.
+    """Content of a GGUF's tokenizer keys."""
 
-    Attributes:
-        model: kind of vocabulary, `gpt2` or `llama`.
-        tokens: text of every token, as many as the embedding has rows.
-        types: type of every token.
-        merges: byte-BPE merges as "a b", in order; empty for `llama`.
-        scores: score of every token for `llama`, else empty.
-        special: token id of each key such as `eos_token_id`.
-        add_bos: whether programs put BOS before a text.
-        add_space_prefix: for `llama`: whether a text gets a space in front, at its start and after special tokens.
-        chat_template: Jinja template that renders chats.
-        swallows_space: for `llama`: whether special tokens swallow the white space after them, as Phi-3's do.
-    """
-
-    model: str
-    tokens: list[str]
-    types: list[int]
-    merges: list[str] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
-    special: dict[str, int] = field(default_factory=dict)
-    add_bos: bool = False
+    model: str  # kind of vocabulary, `gpt2` or `llama`
+    tokens: list[str]  # text of every token, as many as the embedding has rows
+    types: list[int]  # type of every token
+    merges: list[str] = field(default_factory=list)  # byte-BPE merges as "a b", in order; empty for `llama`
+    scores: list[float] = field(default_factory=list)  # score of every token for `llama`, else empty
+    special: dict[str, int] = field(default_factory=dict)  # token id of each key such as `eos_token_id`
+    add_bos: bool = False  # whether programs put BOS before a text
     add_space_prefix: bool = False
-    chat_template: str = ""
+    """Whether, for `llama`, a text gets a space in front, at its start and after special tokens."""
+    chat_template: str = ""  # Jinja template that renders chats
     swallows_space: bool = False
+    """Whether, for `llama`, special tokens swallow the white space after them, as Phi-3's do."""
 
 
 def read_vocabulary(tokenizer: Any, rows: int, declared_stops: Sequence[int] = ()) -> Vocabulary:

@@ -39,25 +39,15 @@ _PHI3_TOKENS = {"<unk>", "<s>", "</s>", "<|endoftext|>"}
 
 @dataclass(frozen=True)
 class GgufPlan:
-    """Complete content of a file, before any weight is read; tests inject faults here.
+    """Complete content of a file, before any weight is read; tests inject faults here."""
 
-    Attributes:
-        architecture: value of `general.architecture`.
-        general: `general` keys without prefix, such as `name`.
-        metadata: keys that get the architecture's prefix.
-        vocabulary: content of the tokenizer keys.
-        pre_tokenizer: value of `tokenizer.ggml.pre`; empty for vocabularies without one.
-        tensors: all tensors, in order.
-        name_map: function from base tensor name to GGUF name.
-    """
-
-    architecture: str
-    general: Metadata
-    metadata: Metadata
-    vocabulary: Vocabulary
-    pre_tokenizer: str
-    tensors: list[PlannedTensor] = field(default_factory=list)
-    name_map: Callable[[str], str | None] = lambda _name: None
+    architecture: str  # value of `general.architecture`
+    general: Metadata  # `general` keys without prefix, such as `name`
+    metadata: Metadata  # keys that get the architecture's prefix
+    vocabulary: Vocabulary  # content of the tokenizer keys
+    pre_tokenizer: str  # value of `tokenizer.ggml.pre`; empty for vocabularies without one
+    tensors: list[PlannedTensor] = field(default_factory=list)  # all tensors, in order
+    name_map: Callable[[str], str | None] = lambda _name: None  # function from base tensor name to GGUF name
 
     @property
     def queries_per_key(self) -> int:
@@ -278,11 +268,7 @@ def _add_info(writer: Any, tensor: PlannedTensor, file_type: str) -> int:
 
 
 def _pieces(tensor: PlannedTensor, file_type: str) -> Iterator[npt.NDArray[Any]]:
-    """Make a tensor, and yield its bytes in one piece, or matrix by matrix.
-
-    Raises:
-        UsageError: A piece has another shape than planned.
-    """
+    """Make a tensor, and yield its bytes in one piece, or matrix by matrix."""
     made = tensor.make()
     whole = isinstance(made, torch.Tensor)
     wanted = tensor.shape if whole else tensor.shape[1:]

@@ -17,18 +17,14 @@ _SUM, _COUNT = ".in_sum2", ".counts"
 
 @dataclass(frozen=True)
 class Importance:
-    """Importance matrix of a model.
-
-    Attributes:
-        columns: mean square of each input column [in], fp32, by the weight's GGUF name; of a stack of experts, that of
-            each expert's [experts, in], 1 for an expert that saw no token.
-        tokens: number of tokens that it was computed on.
-        routed: number of tokens that each expert saw [experts], by the name of the stack.
-    """
+    """Importance matrix of a model."""
 
     columns: dict[str, npt.NDArray[np.float32]]
-    tokens: int
+    """Mean square of each input column [in], fp32, by the weight's GGUF name; of a stack of experts, that of each
+    expert's [experts, in], 1 for an expert that saw no token."""
+    tokens: int  # number of tokens that it was computed on
     routed: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    """Number of tokens that each expert saw [experts], by the name of the stack."""
 
     @property
     def unseen(self) -> tuple[int, int]:

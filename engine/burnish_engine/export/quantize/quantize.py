@@ -15,57 +15,35 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Final
+from typing import IO
 
 from burnish_engine.advise.facts.gguf_size import (
-    NEED_IMPORTANCE,
     STORED_MXFP4,
     TensorType,
+    block_size,
     choose_types,
     file_bytes,
 )
 from burnish_engine.contract.errors import NoSpaceError, SetupError, StoppedError, UsageError
-from burnish_engine.contract.recipe.recipe_export import GgufType
+from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES, NEED_IMPORTANCE, GgufType
 from burnish_engine.export.base.staging import Canceled, never, publish, require_memory, require_space
 from burnish_engine.export.gguf.header import GgufHeader, read_header
 from burnish_engine.export.quantize.hessian import hessian_sizes, refining_bytes
 
-FILE_TYPES: Final[dict[GgufType, int]] = {
-    "F16": 1, "BF16": 32, "Q8_0": 7, "Q6_K": 18, "Q5_K_M": 17, "Q5_K_S": 16, "Q5_0": 8, "Q4_K_M": 15, "Q4_K_S": 14,
-    "Q4_0": 2, "Q4_1": 3, "IQ4_NL": 25, "IQ4_XS": 30, "Q3_K_M": 12, "Q3_K_S": 11, "IQ3_M": 27, "IQ3_XXS": 23,
-    "Q2_K": 10, "IQ2_M": 29,
-}  # fmt: skip
-"""Our names of types to `llama_ftype` (llama.h)."""
-
-USE_IMPORTANCE: Final[tuple[GgufType, ...]] = tuple(
-    quant for quant in FILE_TYPES if quant not in {"F16", "BF16", "Q8_0"}
-)
-"""Types whose rounding an importance matrix changes (ggml-quants.c: Q8_0 ignores it)."""
-
 _POLL_S = 0.1
-_SMALL_BLOCKS = ("Q8_0", "Q5_0", "Q5_1", "Q4_0", "Q4_1", "IQ4_NL")
 _WORKER_BYTES = 200 * 1024 * 1024  # Python, llama.cpp and the vocabulary
 
 
 @dataclass(frozen=True)
 class Quantized:
-    """A quantized file, read back.
+    """A quantized file, read back."""
 
-    Attributes:
-        path: path of the file.
-        quant: type of the file: the requested one, or as `file_type` names it.
-        bytes: size of the file.
-        tensor_types: number of tensors of each GGUF type.
-        fallbacks: sentences on tensors whose type differs from the file type's.
-        importance: whether an importance matrix was used.
-    """
-
-    path: Path
-    quant: str
-    bytes: int
-    tensor_types: dict[str, int]
-    fallbacks: list[str] = field(default_factory=list)
-    importance: bool = False
+    path: Path  # path of the file
+    quant: str  # type of the file: the requested one, or as `file_type` names it
+    bytes: int  # size of the file
+    tensor_types: dict[str, int]  # number of tensors of each GGUF type
+    fallbacks: list[str] = field(default_factory=list)  # sentences on tensors whose type differs from the file type's
+    importance: bool = False  # whether an importance matrix was used
 
 
 def quantize(
@@ -112,8 +90,9 @@ def quantize(
     require_space(target.parent, needed, f"The {quant} file")
     staging = target.with_name(f".partial-{target.name}")
     try:
-        matrix = [str(path) for path in (importance, hessians) if path is not None]
-        _run_worker([str(source), str(staging), str(FILE_TYPES[quant]), str(threads), *matrix], progress, canceled)
+        matrix = [path for path in (importance, hessians) if path is not None]
+        arguments = (source, staging, GGUF_TYPES[quant].number, threads, *matrix)
+        _run_worker([str(argument) for argument in arguments], progress, canceled)
         publish(staging, target)
     except SetupError as error:
         missing = needed - (staging.stat().st_size if staging.exists() else 0)
@@ -161,8 +140,8 @@ def file_type(header: GgufHeader) -> str:
     from gguf import LlamaFileType
 
     number = header.metadata.get("general.file_type")
-    if number in FILE_TYPES.values():
-        return next(quant for quant, known in FILE_TYPES.items() if known == number)
+    if known := next((quant for quant, facts in GGUF_TYPES.items() if facts.number == number), ""):
+        return known
     if number in set(LlamaFileType) - {LlamaFileType.GUESSED}:
         return LlamaFileType(number).name.removeprefix("MOSTLY_").removeprefix("ALL_")
     numbers = Counter[str]()
@@ -176,14 +155,14 @@ def read_back(path: Path, quant: str, source: GgufHeader | None = None, *, impor
 
     Args:
         path: The file.
-        quant: type that the file shall have; which tensors get which is known for `FILE_TYPES` alone.
+        quant: type that the file shall have; which tensors get which is known for `GGUF_TYPES` alone.
         source: header of the unquantized file, where known.
         importance: whether an importance matrix was used; None: unknown, so the assumption that explains the types
             better.
     """
     header = read_header(path)
     actual = {tensor.name: tensor.type for tensor in header.tensors}
-    known = next((one for one in FILE_TYPES if one == quant), None)
+    known = next((name for name in GGUF_TYPES if name == quant), None)
     texts: dict[bool, list[str]] = {}
     for used in (False, True) if importance is None else (importance,):
         planned = _planned(source or header, known, used) if known not in {None, "F16", "BF16"} else []
@@ -210,7 +189,7 @@ def _fallback_texts(planned: list[TensorType], actual: dict[str, str]) -> list[s
         if given == STORED_MXFP4:
             lines.append(f"{tensors} stayed {given}, exactly as the model stores them, instead of {wanted}")
             continue
-        block = 32 if wanted in _SMALL_BLOCKS else 256
+        block = block_size(wanted)[0]
         why = f" because rows of {row} are not divisible by {block}" if row % block else ""
         lines.append(f"{tensors} became {given} instead of {wanted}{why}")
     return lines

@@ -15,21 +15,13 @@ from burnish_engine.export.verify.reference import REPLY_TOKENS, Reference
 
 @dataclass(frozen=True)
 class Contexts:
-    """Sizes of contexts, tokens, and the rows computed in each.
+    """Sizes of contexts, tokens, and the rows computed in each."""
 
-    Attributes:
-        usual: context of the usual rows and of the replies.
-        usual_rows: indices of these rows among the reference's documents.
-        long: context of rows beyond the original context; 0: there are none.
-        long_rows: indices of these rows.
-        asked: indices of the probes whose replies fit the usual context.
-    """
-
-    usual: int
-    usual_rows: list[int]
-    long: int
-    long_rows: list[int]
-    asked: list[int]
+    usual: int  # context of the usual rows and of the replies
+    usual_rows: list[int]  # indices of these rows among the reference's documents
+    long: int  # context of rows beyond the original context; 0: there are none
+    long_rows: list[int]  # indices of these rows
+    asked: list[int]  # indices of the probes whose replies fit the usual context
 
 
 def factor_switch(spec: DecoderSpec | None) -> int | None:

@@ -42,17 +42,11 @@ _ROWS = 32  # positions compared at a time, so that memory stays near 3 x 4 x 32
 
 @dataclass(frozen=True)
 class TokenCheck:
-    """Result of comparing the file's tokenizer.
+    """Result of comparing the file's tokenizer."""
 
-    Attributes:
-        strings: number of compared texts.
-        mismatches: descriptions of the texts with other token ids.
-        problems: faults in template, end tokens or vocabulary size.
-    """
-
-    strings: int
-    mismatches: list[str]
-    problems: list[str]
+    strings: int  # number of compared texts
+    mismatches: list[str]  # descriptions of the texts with other token ids
+    problems: list[str]  # faults in template, end tokens or vocabulary size
 
 
 def probe_texts(tokenizer: Any) -> list[tuple[str, list[int]]]:

@@ -36,21 +36,13 @@ _FLAT_KL = 0.05
 
 @dataclass(frozen=True)
 class KlStatistics:
-    """KL divergence statistics of the file's probabilities over all positions.
+    """KL divergence statistics of the file's probabilities over all positions."""
 
-    Attributes:
-        positions: number of compared positions.
-        mean_kl: mean KL(trained || file), nats.
-        p99_kl: 99th percentile of the KL, nats.
-        top1: share of equal top-1 tokens, 0 to 1.
-        loss: mean loss of the file on the rows' supervised tokens, nats; None where no token counts.
-    """
-
-    positions: int
-    mean_kl: float
-    p99_kl: float
-    top1: float
-    loss: float | None = None
+    positions: int  # number of compared positions
+    mean_kl: float  # mean KL(trained || file), nats
+    p99_kl: float  # 99th percentile of the KL, nats
+    top1: float  # share of equal top-1 tokens, 0 to 1
+    loss: float | None = None  # mean loss of the file on the rows' supervised tokens, nats; None where no token counts
 
 
 def judge(

@@ -54,17 +54,11 @@ def _recorded_weights(metadata: Mapping[str, object]) -> object:
 
 @dataclass(frozen=True)
 class MadeFrom:
-    """Evidence of what a file was made from.
+    """Evidence of what a file was made from."""
 
-    Attributes:
-        change: what the file holds of training's change of the weights; None where that cannot be told.
-        knows_base: whether the model before training is here.
-        is_recorded: whether an export of these trained weights wrote their SHA-256 into the file.
-    """
-
-    change: HeldChange | None
-    knows_base: bool
-    is_recorded: bool
+    change: HeldChange | None  # what the file holds of training's change of the weights; None where that cannot be told
+    knows_base: bool  # whether the model before training is here
+    is_recorded: bool  # whether an export of these trained weights wrote their SHA-256 into the file
 
     @classmethod
     def of(

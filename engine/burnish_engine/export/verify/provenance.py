@@ -21,28 +21,18 @@ _SAME_FILE = 0.5  # share of equal tensors from which on a file of another name 
 
 @dataclass(frozen=True)
 class FileHashes:
-    """Hashes of a GGUF file.
+    """Hashes of a GGUF file."""
 
-    Attributes:
-        file: SHA-256 of the whole file, hexadecimal.
-        tensors: SHA-256 of each tensor's data, hexadecimal, by its name.
-    """
-
-    file: str
-    tensors: dict[str, str]
+    file: str  # SHA-256 of the whole file, hexadecimal
+    tensors: dict[str, str]  # SHA-256 of each tensor's data, hexadecimal, by its name
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Answer of the reports about a file.
+    """Answer of the reports about a file."""
 
-    Attributes:
-        state: as in `QuantFidelity.provenance`.
-        problem: what was changed since the file was proven, as a sentence; empty where nothing was.
-    """
-
-    state: Literal["proven", "changed", "unknown"]
-    problem: str = ""
+    state: Literal["proven", "changed", "unknown"]  # as in `QuantFidelity.provenance`
+    problem: str = ""  # what was changed since the file was proven, as a sentence; empty where nothing was
 
 
 def hash_file(path: Path, header: GgufHeader, canceled: Canceled = never) -> FileHashes:

@@ -47,53 +47,36 @@ MOST_REPLIES = 3
 
 @dataclass(frozen=True)
 class Probe:
-    """A conversation and the trained model's greedy reply.
+    """A conversation and the trained model's greedy reply."""
 
-    Attributes:
-        messages: turns of the conversation.
-        text: conversation as the tokenizer's template renders it.
-        ids: token ids of the text.
-        reply: reply of the trained model; None where it was not asked.
-    """
-
-    messages: Messages
-    text: str
-    ids: list[int]
-    reply: GeneratedReply | None = None
+    messages: Messages  # turns of the conversation
+    text: str  # conversation as the tokenizer's template renders it
+    ids: list[int]  # token ids of the text
+    reply: GeneratedReply | None = None  # reply of the trained model; None where it was not asked
 
 
 @dataclass(frozen=True)
 class ReferenceOptions:
-    """Options for what is computed besides the trained model's probabilities.
-
-    Attributes:
-        supervised: for each held-out row, whether each token counts for the loss; empty: all count.
-        base: model before training, where all its weights were trained; with an adapter the base is known.
-        training: token ids of training rows for the importance matrix; empty: none is wanted.
-        name_map: function from base tensor name to GGUF name, for the importance matrix.
-        tokens: number of training tokens to run.
-        hessians: folder for the Hessians of the layers' inputs (`hessian.py`); None: they are not gathered.
-        in_4_bits: names of base tensors that the run kept in NF4; empty: none.
-        onto_rounded: whether the adapter is added to those rounded weights, not to the 16-bit base.
-        reported: held-out loss that training reported for the exported model, nats, and its number of supervised
-            tokens.
-        forgetting: loss on general text before and after training; None: not measured.
-        task: score of the task as training measured it; None: not measured.
-        task_rows: held-out rows on which files are scored; None: they are not.
-    """
+    """Options for what is computed besides the trained model's probabilities."""
 
     supervised: Sequence[Sequence[bool]] = ()
+    """Whether, for each held-out row, each token counts for the loss; empty: all count."""
     base: ModelSource | None = None
+    """Model before training, where all its weights were trained; with an adapter the base is known."""
     training: Sequence[Sequence[int]] = ()
+    """Token ids of training rows for the importance matrix; empty: none is wanted."""
     name_map: Callable[[str], str | None] = lambda _name: None
-    tokens: int = IMPORTANCE_TOKENS
+    """Function from base tensor name to GGUF name, for the importance matrix."""
+    tokens: int = IMPORTANCE_TOKENS  # number of training tokens to run
     hessians: Path | None = None
-    in_4_bits: frozenset[str] = frozenset()
-    onto_rounded: bool = False
+    """Folder for the Hessians of the layers' inputs (`hessian.py`); None: they are not gathered."""
+    in_4_bits: frozenset[str] = frozenset()  # names of base tensors that the run kept in NF4; empty: none
+    onto_rounded: bool = False  # whether the adapter is added to those rounded weights, not to the 16-bit base
     reported: tuple[float, int] | None = None
-    forgetting: Forgetting | None = None
-    task: TaskChange | None = None
-    task_rows: TaskRows | None = None
+    """Held-out loss that training reported for the exported model, nats, and its number of supervised tokens."""
+    forgetting: Forgetting | None = None  # loss on general text before and after training; None: not measured
+    task: TaskChange | None = None  # score of the task as training measured it; None: not measured
+    task_rows: TaskRows | None = None  # held-out rows on which files are scored; None: they are not
 
     @property
     def rounded(self) -> frozenset[str]:
@@ -102,40 +85,40 @@ class ReferenceOptions:
 
 
 @dataclass(frozen=True)
+class ExportedModel:
+    """A trained model of which files are made or proven, and what they are compared with it on."""
+
+    source: ModelSource  # base model, or the trained one
+    adapter: Path | None  # folder of the PEFT adapter; None: there is none
+    held_out: Sequence[Sequence[int]] = ()
+    """Token ids of rendered held-out rows to compare on; without them, rendered chats are compared."""
+    probe_chats: Sequence[Messages] = ()  # conversations to compare and answer, before some of our own
+    options: ReferenceOptions = field(default_factory=ReferenceOptions)  # further things to compute
+    device: torch.device | None = None  # device that runs the trained model; None: the CPU
+    threads: int = 0  # number of CPU threads for llama.cpp; 0: one per core
+
+
+@dataclass(frozen=True)
 class Reference:
-    """Answers of the trained model.
+    """Answers of the trained model."""
 
-    Attributes:
-        documents: token ids of held-out rows.
-        log_probs: log-probabilities after every token of each document [T, V], fp32.
-        stops: ids of the tokens that end a reply.
-        probes: conversations, the first ones with replies.
-        supervised: for each document, whether each token counts for the loss [T].
-        base: the model before training: its loss and its distance from the trained one; None: unknown.
-        tuned_loss: mean loss of the trained model, nats; None: no token counts.
-        importance: importance matrix from training rows; None: not requested.
-        other_merge: for a 4-bit run, results with the adapter added to the other weights; else None.
-        reported: held-out loss that training reported; see `ReferenceOptions`.
-        forgetting: loss on general text before and after training; None: not measured.
-        task: score of the task as training measured it; None: not measured.
-        task_rows: held-out rows on which files are scored; None: they are not.
-        flags_known: whether it is known which tokens of the rows are supervised; otherwise all count.
-    """
-
-    documents: list[list[int]]
-    log_probs: list[npt.NDArray[np.float32]]
-    stops: list[int]
-    probes: list[Probe]
+    documents: list[list[int]]  # token ids of held-out rows
+    log_probs: list[npt.NDArray[np.float32]]  # log-probabilities after every token of each document [T, V], fp32
+    stops: list[int]  # ids of the tokens that end a reply
+    probes: list[Probe]  # conversations, the first ones with replies
     supervised: list[Flags] = field(default_factory=list)
+    """Whether, for each document, each token counts for the loss [T]."""
     base: ModelDistance | None = None
-    tuned_loss: float | None = None
-    importance: Importance | None = None
+    """The model before training: its loss and its distance from the trained one; None: unknown."""
+    tuned_loss: float | None = None  # mean loss of the trained model, nats; None: no token counts
+    importance: Importance | None = None  # importance matrix from training rows; None: not requested
     other_merge: ModelDistance | None = None
-    reported: tuple[float, int] | None = None
-    forgetting: Forgetting | None = None
-    task: TaskChange | None = None
-    task_rows: TaskRows | None = None
-    flags_known: bool = True
+    """Results with the adapter added to the other weights of a 4-bit run; None where there are none."""
+    reported: tuple[float, int] | None = None  # held-out loss that training reported; see `ReferenceOptions`
+    forgetting: Forgetting | None = None  # loss on general text before and after training; None: not measured
+    task: TaskChange | None = None  # score of the task as training measured it; None: not measured
+    task_rows: TaskRows | None = None  # held-out rows on which files are scored; None: they are not
+    flags_known: bool = True  # whether it is known which tokens of the rows are supervised; otherwise all count
 
     @property
     def base_loss(self) -> float | None:
@@ -203,27 +186,19 @@ def choose_documents(
 
 
 def compute_reference(
-    source: ModelSource,
-    adapter: Path | None,
+    model: ExportedModel,
     tokenizer: Any,
-    held_out: Sequence[Sequence[int]],
     probes: Sequence[Probe],
     *,
-    options: ReferenceOptions | None = None,
-    device: torch.device | None = None,
     progress: Progress = no_progress,
     canceled: Canceled = never,
 ) -> Reference:
     """Run the trained model on held-out rows and probes, and on training rows for the importance matrix.
 
     Args:
-        source: base model.
-        adapter: folder of the PEFT adapter, or None.
+        model: trained model and rows.
         tokenizer: tokenizer of the model.
-        held_out: token ids of rendered held-out rows.
         probes: rendered conversations; the first few are answered.
-        options: further things to compute.
-        device: device to compute on; by default the CPU.
         progress: callback given the share of documents done.
         canceled: callback polled between documents; True stops the work.
 
@@ -239,22 +214,22 @@ def compute_reference(
     from burnish_engine.export.weights.nf4_merge import round_model
     from burnish_engine.models.transformers_path.plain import load_adapter, load_base
 
-    options = options or ReferenceOptions()
-    device = device or torch.device("cpu")
+    source, adapter, options = model.source, model.adapter, model.options
+    device = model.device or torch.device("cpu")
     require_model(source, device)
-    model = load_base(source, "fp32", device)
-    round_model(model, options.rounded)
+    loaded = load_base(source, "fp32", device)
+    round_model(loaded, options.rounded)
     if adapter is not None:
-        model = load_adapter(model, adapter)
-    width = model.get_output_embeddings().weight.shape[0]
-    chosen = choose_documents(held_out, options.supervised, probes, width, _context(source))
+        loaded = load_adapter(loaded, adapter)
+    width = loaded.get_output_embeddings().weight.shape[0]
+    chosen = choose_documents(model.held_out, options.supervised, probes, width, _context(source))
     documents, supervised = [ids for ids, _ in chosen], [flags for _, flags in chosen]
-    log_probs = document_log_probs(model, documents, lambda what, share: progress(what, share / 2), canceled)
+    log_probs = document_log_probs(loaded, documents, lambda what, share: progress(what, share / 2), canceled)
     tuned = MeanLoss()
     for one, (document, flags) in zip(log_probs, chosen, strict=True):
         tuned.add(one, document, flags)
     importance = compute_importance(
-        model,
+        loaded,
         options.training,
         options.name_map,
         tokens=options.tokens,
@@ -264,20 +239,20 @@ def compute_reference(
     )
     base = None
     if adapter is not None:
-        with model.disable_adapter():
-            base = model_distance(model, documents, log_probs, supervised, canceled)
-    answered = _answer(model, tokenizer, probes, canceled)
-    stops = model_stop_ids(model, tokenizer)
+        with loaded.disable_adapter():
+            base = model_distance(loaded, documents, log_probs, supervised, canceled)
+    answered = _answer(loaded, tokenizer, probes, canceled)
+    stops = model_stop_ids(loaded, tokenizer)
     other = None
     if options.in_4_bits and adapter is not None:
         stop_if(canceled, "The verification")
         if options.onto_rounded:
-            del model
-            model = load_adapter(load_base(source, "fp32", device), adapter)
+            del loaded
+            loaded = load_adapter(load_base(source, "fp32", device), adapter)
         else:
-            round_model(model, options.in_4_bits)
-        other = model_distance(model, documents, log_probs, supervised, canceled)
-    del model
+            round_model(loaded, options.in_4_bits)
+        other = model_distance(loaded, documents, log_probs, supervised, canceled)
+    del loaded
     if options.base is not None:
         stop_if(canceled, "The verification")
         before = load_base(options.base, "fp32", device)

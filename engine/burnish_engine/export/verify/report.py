@@ -27,19 +27,12 @@ _MOST_BYTES = 64 * 2**20  # a report has about 100 bytes a tensor
 
 @dataclass(frozen=True)
 class CheckedFiles:
-    """Results of all files of one export.
+    """Results of all files of one export."""
 
-    Attributes:
-        files: result of each file.
-        token_strings: number of texts whose token ids were compared.
-        mismatches: descriptions of texts that were split differently.
-        conversion_kl: mean KL of the 16-bit file that the others were made from; None where there was none.
-    """
-
-    files: list[QuantFidelity]
-    token_strings: int
-    mismatches: list[str]
-    conversion_kl: float | None
+    files: list[QuantFidelity]  # result of each file
+    token_strings: int  # number of texts whose token ids were compared
+    mismatches: list[str]  # descriptions of texts that were split differently
+    conversion_kl: float | None  # mean KL of the 16-bit file that the others were made from; None where there was none
 
 
 def conclude(

@@ -18,15 +18,10 @@ _LITTLE_KL = 0.002
 
 @dataclass(frozen=True)
 class FileSuggestion:
-    """Best file of an export, and the reason.
+    """Best file of an export, and the reason."""
 
-    Attributes:
-        file: name of the file.
-        why: reason in a sentence.
-    """
-
-    file: QuantFidelity
-    why: str
+    file: QuantFidelity  # name of the file
+    why: str  # reason in a sentence
 
 
 def verdict_text(file: QuantFidelity) -> str:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from burnish_engine.chat.prompt import Messages
 from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.export.base.staging import Canceled, never
 from burnish_engine.export.checks.trained_weights import Origin
@@ -17,30 +15,25 @@ from burnish_engine.export.verify.fidelity import add_score, check_file, probe_t
 from burnish_engine.export.verify.made_from import MadeFrom, record_problems
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS
 from burnish_engine.export.verify.provenance import FileHashes, find_provenance
-from burnish_engine.export.verify.reference import ReferenceOptions, compute_reference, render_probes
+from burnish_engine.export.verify.reference import (
+    ExportedModel,
+    ReferenceOptions,
+    compute_reference,
+    render_probes,
+)
 from burnish_engine.export.verify.report import CheckedFiles, build_report, read_report
 from burnish_engine.export.weights.adapter import read_adapter
 from burnish_engine.export.weights.folders import Progress, no_progress
-from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.gguf.gguf_trial import try_file
-
-if TYPE_CHECKING:
-    import torch
 
 
 def verify_file(
     gguf: Path,
-    source: ModelSource,
-    adapter: Path | None,
+    model: ExportedModel,
     *,
-    held_out: Sequence[Sequence[int]] = (),
-    probe_chats: Sequence[Messages] = (),
-    options: ReferenceOptions | None = None,
     exports: Sequence[Path] = (),
     progress: Progress = no_progress,
     canceled: Canceled = never,
-    device: torch.device | None = None,
-    threads: int = 0,
 ) -> FidelityReport:
     """Compare any GGUF with the model it claims to be, without changing it.
 
@@ -50,16 +43,10 @@ def verify_file(
 
     Args:
         gguf: file to verify.
-        source: base model.
-        adapter: folder of the PEFT adapter, or None.
-        held_out: token ids of rendered held-out rows.
-        probe_chats: conversations to compare and answer.
-        options: supervised tokens, and the model before training.
+        model: trained model that the file claims to be, and what the two are compared on.
         exports: folders whose reports may name the file, beside its own folder.
         progress: callback given the current activity and the share done.
         canceled: callback; True stops the work.
-        device: device of the trained model.
-        threads: number of CPU threads for llama.cpp.
 
     Returns:
         Report; `passed` says whether the file is the trained model.
@@ -74,31 +61,24 @@ def verify_file(
     header = read_header(gguf)
     made = read_back(gguf, file_type(header))
     try_file(gguf)
-    if options is not None and "burnish.version" in header.metadata:  # the file's own record overrides the recipe
+    source, adapter, options = model.source, model.adapter, model.options
+    if "burnish.version" in header.metadata:  # the file's own record overrides the recipe
         options = replace(options, onto_rounded=header.metadata.get(MERGED_ONTO) == DEQUANTIZED)
     tokenizer = load_tokenizer(source)
     digest = read_adapter(adapter).digest if adapter is not None else source.trained_digest
-    probes = render_probes(tokenizer, [*probe_chats, *PROBE_CHATS])
+    probes = render_probes(tokenizer, [*model.probe_chats, *PROBE_CHATS])
     reference = compute_reference(
-        source,
-        adapter,
-        tokenizer,
-        held_out,
-        probes,
-        options=options,
-        device=device,
-        progress=progress,
-        canceled=canceled,
+        replace(model, options=options), tokenizer, probes, progress=progress, canceled=canceled
     )
     progress(f"Checking {gguf.name}", 0.5)
-    origin = Origin(source, adapter, options.rounded if options else frozenset())
+    origin = Origin(source, adapter, options.rounded)
     result, tokens = check_file(
         made,
         tokenizer,
         probe_texts(tokenizer),
         reference,
         origin=origin,
-        threads=threads,
+        threads=model.threads,
         canceled=canceled,
     )
     hashes = FileHashes(result.sha256, result.tensor_sha256)
@@ -116,15 +96,15 @@ def verify_file(
         gguf,
         reference.task_rows,
         progress=lambda what, share: progress(what, 0.6 + 0.4 * share),
-        threads=threads,
+        threads=model.threads,
         canceled=canceled,
     )
     checked = CheckedFiles([result], tokens.strings, tokens.mismatches, None)
     return build_report(source, header.architecture, digest, checked, reference)
 
 
-def _before(trained: Origin, options: ReferenceOptions | None) -> Origin | None:
+def _before(trained: Origin, options: ReferenceOptions) -> Origin | None:
     """Return the model before training; None where it is not known."""
     if trained.adapter is not None:
         return replace(trained, adapter=None)
-    return Origin(options.base, None) if options is not None and options.base is not None else None
+    return Origin(options.base, None) if options.base is not None else None

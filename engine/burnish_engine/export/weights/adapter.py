@@ -140,9 +140,6 @@ def _parameters(folder: Path, modules: Collection[str], targets: Sequence[str]) 
 
     A wrapper takes the place of the parameter's module. If several parameters of a module are adapted, the wrapper of
     each is around that of the one before, whose name has one `.base_layer` more.
-
-    Raises:
-        UsageError: The order in which PEFT wrapped the parameters of a module is not known.
     """
     wrappers: dict[str, list[str]] = {}
     for module in modules:
@@ -198,18 +195,7 @@ def _update(folder: Path, module: str, parts: dict[str, torch.Tensor], config: M
 def _factors(
     folder: Path, name: str, parts: dict[str, torch.Tensor], factors: tuple[str, str], *, others: Sequence[str]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return A and B.
-
-    Args:
-        folder: folder of the adapter, for errors.
-        name: module or parameter that they change.
-        parts: tensors of the adapter for it.
-        factors: names of A and B among these.
-        others: names of what may be there too.
-
-    Raises:
-        SetupError: One is missing or no matrix, or something else is there.
-    """
+    """Return A and B."""
     a, b = map(parts.get, factors)
     if a is None or b is None or a.ndim != 2 or b.ndim != 2 or parts.keys() - {*factors, *others}:
         shapes = ", ".join(f"{part} {list(tensor.shape)}" for part, tensor in sorted(parts.items()))
@@ -221,11 +207,7 @@ def _factors(
 
 
 def _rank_and_scale(folder: Path, name: str, config: Mapping[str, Any]) -> tuple[int, float]:
-    """Return the rank of a module or of each expert in a stack, and the factor on B·A.
-
-    Raises:
-        SetupError: The config has no such numbers.
-    """
+    """Return the rank of a module or of each expert in a stack, and the factor on B·A."""
     rank = setting_of(folder, config, "rank_pattern", name, config.get("r", _PEFT_DEFAULT))
     alpha = setting_of(folder, config, "alpha_pattern", name, config.get("lora_alpha", _PEFT_DEFAULT))
     if type(rank) is not int or rank < 1 or type(alpha) not in (int, float) or not math.isfinite(alpha):

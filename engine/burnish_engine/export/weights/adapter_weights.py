@@ -18,21 +18,14 @@ from burnish_engine.runs.file_hashes import sha256_file
 
 @dataclass(frozen=True)
 class LowRankUpdate:
-    """Update that an adapter adds to one weight.
+    """Update that an adapter adds to one weight."""
 
-    Attributes:
-        a: factor A [r, in], fp32; for an embedding [r, vocabulary].
-        b: factor B [out, r], fp32; for an embedding [hidden, r].
-        scale: factor on B·A.
-        magnitude: DoRA's trained length of every output row [out], of an embedding of every column [hidden]; or None.
-        embedding: whether the weight is [vocabulary, hidden], the transpose of B·A.
-    """
-
-    a: torch.Tensor
-    b: torch.Tensor
-    scale: float
+    a: torch.Tensor  # factor A [r, in], fp32; for an embedding [r, vocabulary]
+    b: torch.Tensor  # factor B [out, r], fp32; for an embedding [hidden, r]
+    scale: float  # factor on B·A
     magnitude: torch.Tensor | None = None
-    embedding: bool = False
+    """DoRA's trained length of every output row [out], of an embedding of every column [hidden]; or None."""
+    embedding: bool = False  # whether the weight is [vocabulary, hidden], the transpose of B·A
 
     def merged(self, weight: torch.Tensor) -> torch.Tensor:
         """Apply the update to a weight.
@@ -51,19 +44,12 @@ class LowRankUpdate:
 
 @dataclass(frozen=True)
 class StackUpdate:
-    """Update that an adapter adds to a stack with one matrix for each expert.
+    """Update that an adapter adds to a stack with one matrix for each expert."""
 
-    Attributes:
-        a: factors A of all experts, one below the other [experts * r, in], fp32.
-        b: factors B [out, r * experts], fp32; column i * experts + e is column i of expert e's.
-        scale: factor on B·A.
-        rank: rank r of an expert's update.
-    """
-
-    a: torch.Tensor
-    b: torch.Tensor
-    scale: float
-    rank: int
+    a: torch.Tensor  # factors A of all experts, one below the other [experts * r, in], fp32
+    b: torch.Tensor  # factors B [out, r * experts], fp32; column i * experts + e is column i of expert e's
+    scale: float  # factor on B·A
+    rank: int  # rank r of an expert's update
 
     @property
     def experts(self) -> int:
@@ -78,36 +64,26 @@ class StackUpdate:
 
 @dataclass(frozen=True)
 class TokenRows:
-    """Rows of an embedding or head that an adapter trains.
+    """Rows of an embedding or head that an adapter trains."""
 
-    Attributes:
-        tokens: ids of the tokens [n], int64.
-        values: their rows [n, hidden], fp32, which take the place of the base's.
-    """
-
-    tokens: torch.Tensor
-    values: torch.Tensor
+    tokens: torch.Tensor  # ids of the tokens [n], int64
+    values: torch.Tensor  # their rows [n, hidden], fp32, which take the place of the base's
 
 
 @dataclass(frozen=True)
 class AdapterWeights:
-    """Content of a PEFT adapter.
+    """Content of a PEFT adapter."""
 
-    Attributes:
-        folder: folder that it was read from.
-        updates: low-rank update by base tensor name.
-        replacements: tensor, fp32, that takes the place of a base tensor, by name (modules_to_save, trained biases).
-        stacks: update of all experts, by the name of the stack in transformers' model.
-        rows: rows of tokens by base tensor name (trainable_token_indices).
-        shifts: vector, fp32, that is added to a bias of the base, by name (lora_bias).
-    """
-
-    folder: Path
-    updates: dict[str, LowRankUpdate]
+    folder: Path  # folder that it was read from
+    updates: dict[str, LowRankUpdate]  # low-rank update by base tensor name
     replacements: dict[str, torch.Tensor]
+    """Tensor, fp32, that takes the place of a base tensor, by name (modules_to_save, trained biases)."""
     stacks: dict[str, StackUpdate] = field(default_factory=dict)
+    """Update of all experts, by the name of the stack in transformers' model."""
     rows: dict[str, TokenRows] = field(default_factory=dict)
+    """Rows of tokens by base tensor name (trainable_token_indices)."""
     shifts: dict[str, torch.Tensor] = field(default_factory=dict)
+    """Vector, fp32, that is added to a bias of the base, by name (lora_bias)."""
 
     @property
     def digest(self) -> str:

@@ -92,14 +92,7 @@ def export_adapter_by_expert(source: ModelSource, adapter: Path, out: Path) -> P
 def _by_expert(
     adapted: AdaptedExperts, first: torch.Tensor, second: torch.Tensor, names: ExpertNames
 ) -> dict[str, torch.Tensor]:
-    """Return the tensors of each expert of a stack, by their names in PEFT's file.
-
-    Args:
-        adapted: stack with adapters.
-        first: A of all experts `[E, R, K]`.
-        second: B of all experts `[E, N, R]`.
-        names: names in the family's files.
-    """
+    """Return the tensors of each expert of a stack, by their names in PEFT's file."""
     place = path_in_files(adapted.path, names).rpartition(".")[0]
     parts, found = _parts(adapted, names), dict[str, torch.Tensor]()
     for expert, (a, b) in enumerate(zip(first, second, strict=True)):

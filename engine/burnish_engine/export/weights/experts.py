@@ -19,17 +19,11 @@ ExpertPart = Literal["gate", "up", "down"]
 
 @dataclass(frozen=True)
 class StoredStack:
-    """A stack of experts' matrices and the tensors of a checkpoint that hold it.
+    """A stack of experts' matrices and the tensors of a checkpoint that hold it."""
 
-    Attributes:
-        stack: name and shape of the stack in transformers' model.
-        stored: form and names of the tensors.
-        interleaved: whether gates and ups take turns in the rows of "gate_up", instead of all gates coming first.
-    """
-
-    stack: ExpertStack
-    stored: StoredExperts
-    interleaved: bool
+    stack: ExpertStack  # name and shape of the stack in transformers' model
+    stored: StoredExperts  # form and names of the tensors
+    interleaved: bool  # whether gates and ups take turns in the rows of "gate_up", instead of all gates coming first
 
     @property
     def path(self) -> str:

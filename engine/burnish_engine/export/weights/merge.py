@@ -55,6 +55,9 @@ class MergedWeights:
         SetupError: A file is missing or damaged, or the adapter belongs to another model.
     """
 
+    unties = False
+    """Whether the adapter makes head and embedding differ, so that the merged model has a head of its own."""
+
     def __init__(
         self,
         source: ModelSource,
@@ -65,45 +68,25 @@ class MergedWeights:
         check_kind(kind, source, adapter)
         if adapter is not None:
             refuse_other_tokens(read_files(adapter), source)
-        self._rounded = rounded
-        self.source = source
-        found = checkpoint_tensors(source.folder)
-        files = {name: found[name].file for name in sorted(found)}
-        own = {name: name for name in files}
-        self._stored = source.wrapper.language_model(own) if source.wrapper else own
-        known = family(source.spec.family) if source.spec else None
-        if known and source.spec:  # the names that an adapter knows
-            loaded = {
-                f"{known.stored_path(one.path)}.weight": f"{one.path}.weight" for one in known.modules(source.spec)
-            }
-            self._stored = {loaded.get(name, name): stored for name, stored in self._stored.items()}
-        self._open: dict[Path, Any] = {}
-        self.stacks = stored_stacks(known, source.spec, self._stored)
+        self.source, self._rounded = source, rounded
+        stored = checkpoint_tensors(source.folder)
+        own = _own_names(source, sorted(stored))
+        self.stacks = stored_stacks(family(source.spec.family) if source.spec else None, source.spec, own)
         whole = [stack for stack in self.stacks.values() if not stack.is_separate]
         self._whole = {stack.tensor(0, stack.parts[0]): stack for stack in whole}
-        self._rounded_experts = {
-            stack.tensor(expert, part): (stack, expert, part)
-            for stack in self.stacks.values()
-            if stack.is_separate and stack.path in rounded
-            for expert in range(stack.stack.experts)
-            for part in stack.parts
-        }
         self._unpacked = {name: stack for name, stack in self._whole.items() if stack.is_mxfp4}
-        packed = [name for stack in self._unpacked.values() for name in stack.stored.tensors]
-        self._packed_files = {name: files[self._stored[name]] for name in packed}
-        self._packed = {name: self._stored.pop(name) for name in packed}
-        tables = {name for name, stored in found.items() if stored.dtype in _TABLE_TYPES}
-        self._stored = {name: stored for name, stored in self._stored.items() if stored not in tables}
-        self._files = {name: files[stored] for name, stored in self._stored.items()}
+        packed = {name: own.pop(name) for stack in self._unpacked.values() for name in stack.stored.tensors}
+        self._stored = {name: place for name, place in own.items() if stored[place].dtype not in _TABLE_TYPES}
+        self._tensors = stored | {name: stored[place] for name, place in (packed | self._stored).items()}
+        self._open: dict[Path, Any] = {}
+        self._rounded_experts = _separate_experts([stack for stack in self.stacks.values() if stack.path in rounded])
         self.adapter: AdapterWeights | None = self._renamed(read_adapter(adapter)) if adapter is not None else None
-        self._embedding, self._head = _table_names(source, self._files)
-        self.unties = False
+        self._embedding, self._head = _table_names(source, self._stored)
         self.unties = self._untie()
         self.unpacks_mxfp4 = bool(packed) and self.adapter is not None and bool(self.adapter.stacks)
-        kept = set() if self.unpacks_mxfp4 else set(self._packed.values())
-        self.others = sorted((own.keys() - self._stored.values() - set(self._packed.values())) | kept)
-        self._other_files = {name: files[name] for name in self.others}
-        _refuse_quantized_tensors(source, self._files, self.base_dtype)
+        left_out = [*self._stored.values(), *(packed.values() if self.unpacks_mxfp4 else ())]
+        self.others = sorted(stored.keys() - set(left_out))
+        self._refuse_quantized_tensors()
         self._unused = set(self.adapter.targets) if self.adapter else set()
         self._check_targets()
 
@@ -119,8 +102,8 @@ class MergedWeights:
     @property
     def names(self) -> list[str]:
         """Names of the language model's tensors, in the order of the files; unpacked stacks of experts last."""
-        own_head = [self._head] if self.unties and self._head not in self._files else []
-        return [*self._files, *own_head, *(self._unpacked if self.unpacks_mxfp4 else ())]
+        own_head = [self._head] if self.unties and self._head not in self._stored else []
+        return [*self._stored, *own_head, *(self._unpacked if self.unpacks_mxfp4 else ())]
 
     @property
     def spec(self) -> DecoderSpec | None:
@@ -132,16 +115,16 @@ class MergedWeights:
     def expert_names(self) -> frozenset[str]:
         """The names, of all `names`, of tensors that hold matrices or biases of experts."""
         held = {name for stack in self.stacks.values() for name in (*stack.stored.tensors, stack.bias)}
-        return frozenset(held.intersection(self._files) | self._unpacked.keys())
+        return frozenset(held.intersection(self._stored) | self._unpacked.keys())
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return a tensor's shape without reading the tensor."""
         unpacked = self._unpacked.get(name)
-        return unpacked.shape if unpacked else tuple(int(size) for size in self._slice(name).get_shape())
+        return unpacked.shape if unpacked else self._tensors[self._read_for(name)].shape
 
     def base_dtype(self, name: str) -> str:
         """Return a tensor's type in the checkpoint, such as BF16, without reading the tensor; of unpacked ones BF16."""
-        return "BF16" if name in self._unpacked else str(self._slice(name).get_dtype())
+        return "BF16" if name in self._unpacked else self._tensors[self._read_for(name)].dtype
 
     def stored_name(self, name: str) -> str:
         """Return a tensor's name in the files of the base; of a head that it lacks, in those of the merged model."""
@@ -151,8 +134,7 @@ class MergedWeights:
 
     def load_other(self, name: str) -> torch.Tensor:
         """Load a tensor of `others` unchanged."""
-        found: torch.Tensor = self._file(name).get_tensor(name)
-        return found
+        return self._read(name)
 
     def load(self, name: str) -> torch.Tensor:
         """Load a merged tensor in fp32.
@@ -167,15 +149,15 @@ class MergedWeights:
 
     def pieces(self, name: str) -> Iterator[torch.Tensor]:
         """Load a merged tensor in fp32 in pieces along its first dimension: a stack expert by expert, others whole."""
-        found = self._whole.get(name)
-        if found is None:
+        stack = self._whole.get(name)
+        if stack is None:
             yield self.load(name)
             return
-        for expert in range(found.stack.experts):
-            matrix = torch.empty(found.stack.rows, found.stack.columns)
-            for part in found.parts:
-                matrix[found.rows(part)] = self.load_expert(found, expert, part)
-            yield matrix.T if found.is_transposed else matrix
+        for expert in range(stack.stack.experts):
+            matrix = torch.empty(stack.stack.rows, stack.stack.columns)
+            for part in stack.parts:
+                matrix[stack.rows(part)] = self.load_expert(stack, expert, part)
+            yield matrix.T if stack.is_transposed else matrix
 
     def load_expert(self, stack: StoredStack, expert: int, part: ExpertPart) -> torch.Tensor:
         """Load one merged matrix of an expert in fp32 [out, in].
@@ -204,8 +186,8 @@ class MergedWeights:
 
     def load_slice(self, name: str, index: int) -> torch.Tensor:
         """Load one entry of a stored tensor's first dimension as it is in the files, without an adapter."""
-        found: torch.Tensor = self._slice(name)[index]
-        return found
+        entry: torch.Tensor = self._slice(name)[index]
+        return entry
 
     def keeps_mxfp4(self, stack: StoredStack) -> bool:
         """Whether a stack is in MXFP4 and no adapter changes it."""
@@ -229,8 +211,7 @@ class MergedWeights:
         if (place := self._rounded_experts.get(name)) is not None:
             stack, expert, part = place
             return self._rounded_matrix(stack, expert)[stack.rows(part)]
-        stored = self._read_for(name)
-        weight: torch.Tensor = self._file(stored).get_tensor(self.stored_name(stored)).float()
+        weight = self._read(self._read_for(name)).float()
         return round_trip(weight) if name in self._rounded else weight
 
     def _rounded_matrix(self, stack: StoredStack, expert: int) -> torch.Tensor:
@@ -238,15 +219,19 @@ class MergedWeights:
         matrix = torch.empty(stack.stack.rows, stack.stack.columns)
         for part in stack.parts:
             if stack.is_separate:
-                name = stack.tensor(expert, part)
-                matrix[stack.rows(part)] = self._file(name).get_tensor(self.stored_name(name)).float()
+                matrix[stack.rows(part)] = self._read(stack.tensor(expert, part)).float()
             else:
                 matrix[stack.rows(part)] = stack.read(expert, part, self._slice)
         return round_trip(matrix)
 
+    def _read(self, name: str) -> torch.Tensor:
+        """Read a tensor of the files, without an adapter, in the type that it is stored in."""
+        tensor: torch.Tensor = self._file(name).get_tensor(self._tensors[name].name)
+        return tensor
+
     def _slice(self, name: str) -> Any:
         name = self._read_for(name)
-        return self._file(name).get_slice(self._packed.get(name) or self.stored_name(name))
+        return self._file(name).get_slice(self._tensors[name].name)
 
     def _read_for(self, name: str) -> str:
         """Return the tensor that is read for a name: the embedding for the head of a model that has none of its own."""
@@ -259,7 +244,7 @@ class MergedWeights:
     def _file(self, name: str) -> Any:
         from safetensors import SafetensorError, safe_open
 
-        path = self._files.get(name) or self._packed_files.get(name) or self._other_files[name]
+        path = self._tensors[name].file
         if path not in self._open:
             try:
                 self._open[path] = safe_open(path, framework="pt")
@@ -271,9 +256,9 @@ class MergedWeights:
         """Give an adapter's parts the names of the stored tensors, where transformers names these anew on loading."""
         if self.stacks:
             return self._on_experts(adapter)
-        if self.source.spec is not None or adapter.targets <= self._files.keys():
+        if self.source.spec is not None or adapter.targets <= self._stored.keys():
             return adapter  # families with a specification keep their names
-        names = stored_names(self.source.config, self._files)
+        names = stored_names(self.source.config, self._stored)
         return adapter.renamed(lambda name: names.get(name, name))
 
     def _untie(self) -> bool:
@@ -282,10 +267,10 @@ class MergedWeights:
         transformers ties them if the config says so and the files hold no other head.
         """
         adapter, spec = self.adapter, self.source.spec
-        tied = spec.tied_embeddings if spec is not None else self._head not in self._files
+        tied = spec.tied_embeddings if spec is not None else self._head not in self._stored
         if adapter is None or not tied or not {self._embedding, self._head} & adapter.targets:
             return False
-        if self._head in self._files and not torch.equal(self._slice(self._head)[:], self._slice(self._embedding)[:]):
+        if self._head in self._stored and not torch.equal(self._slice(self._head)[:], self._slice(self._embedding)[:]):
             return False
         if adapter.unties(self._embedding, self._head):
             return True
@@ -293,36 +278,41 @@ class MergedWeights:
         return False
 
     def _on_experts(self, adapter: AdapterWeights) -> AdapterWeights:
-        """Give updates the names of the files: of experts with tensors of their own, one for each; of routers, theirs.
-
-        Raises:
-            SetupError: The adapter's experts are not this model's.
-        """
+        """Give updates the names of the files: one for each expert that has its own tensors; routers keep theirs."""
         routers = {path.partition(".experts.")[0]: self._place(stack) for path, stack in self.stacks.items()}
         updates = {_moved(name, routers): update for name, update in adapter.updates.items()}
         stacks = dict(adapter.stacks)
         for path, update in adapter.stacks.items():
-            found = self.stacks.get(path)
-            if found is None:
+            stack = self.stacks.get(path)
+            if stack is None:
                 continue  # `_check_targets` tells
-            one = (update.experts, len(update.b), update.a.shape[1])
-            if one != (found.stack.experts, found.stack.rows, found.stack.columns):
+            shape = (update.experts, len(update.b), update.a.shape[1])
+            if shape != (stack.stack.experts, stack.stack.rows, stack.stack.columns):
                 raise SetupError(
-                    f"The adapter's update of {path} is of {one[0]} experts of the shape {list(one[1:])}; "
-                    f"{self.source.name} has {found.stack.experts} of {[found.stack.rows, found.stack.columns]} there.",
+                    f"The adapter's update of {path} is of {shape[0]} experts of the shape {list(shape[1:])}; "
+                    f"{self.source.name} has {stack.stack.experts} of {[stack.stack.rows, stack.stack.columns]} there.",
                     "Use the adapter with the model it was trained on.",
                 )
-            if found.is_separate:
+            if stack.is_separate:
                 del stacks[path]
-                for expert in range(found.stack.experts):
-                    for part in found.parts:
-                        updates[found.tensor(expert, part)] = update.of_expert(expert, found.rows(part))
+                for expert in range(stack.stack.experts):
+                    for part in stack.parts:
+                        updates[stack.tensor(expert, part)] = update.of_expert(expert, stack.rows(part))
         return replace(adapter, updates=updates, stacks=stacks)
 
     @staticmethod
     def _place(stack: StoredStack) -> str:
         """Name of the feed-forward around a stack's experts in the files."""
         return next(iter(stack.stored.tensors)).partition(".experts.")[0]
+
+    def _refuse_quantized_tensors(self) -> None:
+        for name in self._stored:
+            kind = self.base_dtype(name)
+            if kind not in PLAIN_DTYPES or name.endswith(_QUANTIZED_SUFFIXES):
+                raise UsageError(
+                    f"The base model {self.source.name} holds quantized weights ({name} is {kind}).",
+                    "Export with the same model in 16 bit as the base.",
+                )
 
     def _check_targets(self) -> None:
         if self.adapter is None:
@@ -355,6 +345,28 @@ class MergedWeights:
             )
 
 
+def _own_names(source: ModelSource, stored: list[str]) -> dict[str, str]:
+    """Map the names of the language model's tensors, as an adapter knows them, to those in the files."""
+    own = {name: name for name in stored}
+    own = source.wrapper.language_model(own) if source.wrapper else own
+    known = family(source.spec.family) if source.spec else None
+    if known is None or source.spec is None:
+        return own
+    loaded = {f"{known.stored_path(one.path)}.weight": f"{one.path}.weight" for one in known.modules(source.spec)}
+    return {loaded.get(name, name): place for name, place in own.items()}
+
+
+def _separate_experts(stacks: list[StoredStack]) -> dict[str, tuple[StoredStack, int, ExpertPart]]:
+    """Find the stack, expert and part of each tensor that holds one matrix of an expert."""
+    return {
+        stack.tensor(expert, part): (stack, expert, part)
+        for stack in stacks
+        if stack.is_separate
+        for expert in range(stack.stack.experts)
+        for part in stack.parts
+    }
+
+
 def _table_names(source: ModelSource, files: Collection[str]) -> tuple[str, str]:
     """Return the names of embedding and head: in the files, or of a head that they do not hold in the model."""
     if source.spec is not None:
@@ -372,13 +384,3 @@ def _moved(name: str, places: dict[str, str]) -> str:
     parts = name.split(".")
     place = ".".join(parts[:4])
     return ".".join([places.get(place, place), *parts[4:]])
-
-
-def _refuse_quantized_tensors(source: ModelSource, files: dict[str, Path], dtype: Any) -> None:
-    for name in files:
-        kind = dtype(name)
-        if kind not in PLAIN_DTYPES or name.endswith(_QUANTIZED_SUFFIXES):
-            raise UsageError(
-                f"The base model {source.name} holds quantized weights ({name} is {kind}).",
-                "Export with the same model in 16 bit as the base.",
-            )

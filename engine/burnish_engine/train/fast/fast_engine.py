@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from burnish_engine.advise.facts.engine_choice import is_nf4, storage_notes
 from burnish_engine.advise.facts.planned_run import sharing
+from burnish_engine.advise.facts.workload import buckets
 from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan, SaveLevel, places_alone
@@ -64,7 +65,7 @@ from burnish_engine.train.fast.memory_choice import (
     pass_buckets,
     with_weights_on_host,
 )
-from burnish_engine.train.fast.packed_batch import BucketLayout, batch_content, buckets
+from burnish_engine.train.fast.packed_batch import BucketLayout, batch_content
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.fast.smaller_plan import read_memory_plan, smaller_plan, what_changed
 from burnish_kernels.attention.op import tile_rows

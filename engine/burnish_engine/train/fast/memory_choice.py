@@ -10,7 +10,7 @@ import torch
 from burnish_engine.advise.facts.engine_choice import EngineChoice
 from burnish_engine.advise.facts.planned_run import FastRun, PlannedDevice, PlannedRun, sharing
 from burnish_engine.advise.facts.shape import BYTES_OF, GIB, embedding_parameters
-from burnish_engine.advise.facts.workload import MicroBatchSize
+from burnish_engine.advise.facts.workload import BUCKET_MULTIPLE, MicroBatchSize, buckets
 from burnish_engine.advise.plan.memory_solver import peak_bytes, smallest_memory_plan, solve_memory_plan
 from burnish_engine.advise.plan.planned_memory import choose_memory
 from burnish_engine.advise.predict.fast_memory import CONTEXT_BYTES
@@ -30,7 +30,6 @@ from burnish_engine.hardware.gpu.topology import beside_others
 from burnish_engine.hardware.host.host_memory import host_memory, lockable_bytes
 from burnish_engine.hardware.probe import probe
 from burnish_engine.train.base.stream import BatchStream
-from burnish_engine.train.fast.packed_batch import BUCKET_MULTIPLE, buckets
 
 
 def choose_memory_plan(

@@ -46,12 +46,6 @@ Int32s = npt.NDArray[np.int32]
 PADDING_DOCUMENT_TOKENS = 16
 """Number of tokens of a padding document. A rope table needs at least as many rows."""
 
-BUCKET_MULTIPLE = 64
-"""Buckets are multiples of this: matrix products and attention work on blocks of 64 or 128 rows."""
-
-SMALLEST_BUCKET = 256
-"""Capacity in tokens below which a micro-batch takes no less time: it waits for weights to be read."""
-
 _ALIGNMENT = 32  # elements: each field begins on a cache line, and every pointer is a multiple of 16 bytes
 _FLOATS = {
     "normalizer", "learning_rate", "chosen_normalizer", "good_scale", "bad_scale", "sequence_tokens_S", "reference_S",
@@ -290,28 +284,6 @@ def _fill_sequences(batch: MicroBatch, layout: BucketLayout, fields: BatchFields
     fields.desirable_S[:] = 0
     if layout.content == "labels" and batch.desirable is not None:
         fields.desirable_S[:count] = batch.desirable
-
-
-def buckets(budget: int, packed: bool, most: int | None = None) -> tuple[int, ...]:
-    """Choose the capacities of the buckets, ascending; each costs a capture, so there are few.
-
-    Packed micro-batches fill their budget to a few percent, except for the last one of every packing window: one size
-    for the budget and one for half of it. Without packing a micro-batch is one document of any length: halves of the
-    budget down to 256, so that on average a quarter of the capacity is padding.
-
-    Args:
-        budget: largest number of tokens of a micro-batch.
-        packed: whether micro-batches hold several documents.
-        most: largest number of tokens that a micro-batch can have with this data, where known to be less: the sum of
-            all documents when packed, else the longest document.
-    """
-    size = _round_up(max(min(budget, most or budget), 1), BUCKET_MULTIPLE)
-    sizes = [size]
-    while (half := _round_up(sizes[-1] // 2, BUCKET_MULTIPLE)) >= SMALLEST_BUCKET and half < sizes[-1]:
-        sizes.append(half)
-        if packed:
-            break
-    return tuple(reversed(sizes))
 
 
 def layout_for(tokens: int, layouts: Sequence[BucketLayout]) -> BucketLayout:

@@ -9,13 +9,14 @@ from dataclasses import replace
 import torch
 from typing_extensions import override
 
+from burnish_engine.advise.facts.workload import BUCKET_MULTIPLE
 from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
 from burnish_engine.models.decoder.experts.expert_weights import weight_tensors
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
-from burnish_engine.train.fast.packed_batch import BUCKET_MULTIPLE, BatchCounts, BucketLayout
+from burnish_engine.train.fast.packed_batch import BatchCounts, BucketLayout
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.guard.engine_probe import Audit, EngineProbe, TensorAudit
 from burnish_kernels.attention.documents import Documents

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from burnish_engine.advise.facts.workload import hold_out, planned_facts, wanted_length, workload
+from burnish_engine.advise.facts.workload import buckets, hold_out, planned_facts, wanted_length, workload
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.data.report.describe import length_stats
 from burnish_engine.data.tokens.pack import epoch_batches
@@ -137,3 +137,22 @@ def test_enough_rows_are_held_out_to_judge_by_and_not_many_more(rows, held):
 def test_the_share_of_a_recipe_is_held_out(share, held):
     facts = hold_out(dataset(100, [(256, 100)]), share)
     assert (facts.train_rows, facts.validation_rows) == (100 - held, held)
+
+
+@pytest.mark.parametrize(
+    ("budget", "packed", "most", "sizes"),
+    [
+        (16384, True, None, (8192, 16384)),
+        (4096, True, None, (2048, 4096)),
+        (1000, True, None, (512, 1024)),
+        (400, True, None, (256, 448)),
+        (320, True, None, (320,)),
+        (1, True, None, (64,)),
+        (16384, True, 3000, (1536, 3008)),
+        (4096, False, None, (256, 512, 1024, 2048, 4096)),
+        (4096, False, 700, (384, 704)),
+        (256, False, None, (256,)),
+    ],
+)
+def test_buckets(budget, packed, most, sizes):
+    assert buckets(budget, packed, most) == sizes

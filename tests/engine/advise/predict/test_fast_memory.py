@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from burnish_engine.advise.facts.shape import adapter_parameters, embedding_parameters
-from burnish_engine.advise.facts.workload import MicroBatchSize, bucket_tokens, largest_bucket_tokens
+from burnish_engine.advise.facts.workload import MicroBatchSize, bucket_tokens, buckets, largest_bucket_tokens
 from burnish_engine.advise.plan.memory_solver import peak_bytes
 from burnish_engine.advise.predict.fast_layer import LayerShape, evaluated_bytes
 from burnish_engine.advise.predict.fast_memory import host_bytes, memory_of
@@ -19,7 +19,7 @@ from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, 
 from burnish_engine.contract.recipe.recipe import DevicesSection, ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
-from burnish_engine.train.fast.packed_batch import BucketLayout, buckets, layout_for
+from burnish_engine.train.fast.packed_batch import BucketLayout, layout_for
 
 from support.memory.planned_memory import parts, run
 

@@ -19,6 +19,7 @@ from burnish_engine.contract.run.events import EvaluationDone
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.verify.made_from import MadeFrom
+from burnish_engine.export.verify.reference import ExportedModel
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.jobs.export_job import read_export_job
@@ -280,7 +281,10 @@ def test_another_models_file_is_refused(run, capsys, tmp_path):
     """Every name and size is the same: only the numbers tell."""
     base = make_llama(tmp_path / "other", seed=9, hidden_size=256, intermediate_size=512)
     report = export_gguf(
-        open_model(str(base)), None, tmp_path / "out", "x", ["Q8_0"], held_out=[list(range(40))], threads=1
+        ExportedModel(open_model(str(base)), None, held_out=[list(range(40))], threads=1),
+        tmp_path / "out",
+        "x",
+        ["Q8_0"],
     )
     assert main(["verify", str(tmp_path / "out" / report.files[0].file), "--against", "last"]) == 14
     assert one_paragraph(capsys.readouterr().err)

@@ -7,7 +7,7 @@ from gguf import GGUFReader
 from safetensors.torch import load_file, save_file
 
 from burnish_engine.advise.facts.gguf_rules import gguf_rules
-from burnish_engine.advise.facts.gguf_size import NEED_IMPORTANCE
+from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES, NEED_IMPORTANCE
 from burnish_engine.export.checks.checksums import CHECKSUMS
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
@@ -17,7 +17,8 @@ from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.gguf.vocabulary import Vocabulary
 from burnish_engine.export.quantize.importance import compute_importance
 from burnish_engine.export.quantize.importance_file import write_importance
-from burnish_engine.export.quantize.quantize import FILE_TYPES, quantize
+from burnish_engine.export.quantize.quantize import quantize
+from burnish_engine.export.verify.reference import ExportedModel
 from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
@@ -33,7 +34,7 @@ LLAMA3_ROPE = {
 }  # fmt: skip
 REFINED = "IQ4_NL, GPTQ"
 USUAL = ("F16", "Q8_0", "Q4_K_M", REFINED, "Q2_K")
-TYPES = [pytest.param(name, marks=() if name in USUAL else pytest.mark.long) for name in (*FILE_TYPES, REFINED)]
+TYPES = [pytest.param(name, marks=() if name in USUAL else pytest.mark.long) for name in (*GGUF_TYPES, REFINED)]
 """Every type that is offered; without an importance matrix, unless the type needs one."""
 
 
@@ -292,7 +293,7 @@ def test_verify_refuses_damage_that_probabilities_hide(proven, tmp_path):
     origin, _, files = proven
     damaged = edit_gguf(files["Q8_0"], tmp_path / "x.gguf", tensors=zero_row("token_embd.weight", 300))
     passed = [
-        verify_file(path, origin.source, origin.adapter, held_out=rows(origin.source, 1), threads=1)
+        verify_file(path, ExportedModel(origin.source, origin.adapter, held_out=rows(origin.source, 1), threads=1))
         for path in (files["Q8_0"], damaged)
     ]
     assert [report.passed for report in passed] == [True, False]
@@ -312,7 +313,9 @@ def test_verify_refuses_a_file_that_changed_after_its_export(proven, tmp_path):
     (tmp_path / name).write_bytes(data)
 
     def found():
-        report = verify_file(tmp_path / name, origin.source, origin.adapter, held_out=rows(origin.source, 1), threads=1)
+        report = verify_file(
+            tmp_path / name, ExportedModel(origin.source, origin.adapter, held_out=rows(origin.source, 1), threads=1)
+        )
         return report.files[0]
 
     alone = found()

@@ -11,7 +11,7 @@ from burnish_engine.export import job
 from burnish_engine.export.checks.trained_weights import Origin, TrainedWeights
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS
-from burnish_engine.export.verify.reference import compute_reference, render_probes
+from burnish_engine.export.verify.reference import ExportedModel, compute_reference, render_probes
 from burnish_engine.export.weights import merge
 from burnish_engine.export.weights.adapter_weights import LowRankUpdate
 from burnish_engine.export.weights.merge import MergedWeights
@@ -34,13 +34,13 @@ def double_the_adapter(self, weight):
 def test_the_reference_does_not_come_from_merged_weights(wide, wide_adapter, monkeypatch):
     tokenizer = load_tokenizer(wide)
     probes = render_probes(tokenizer, PROBE_CHATS[:1])
-    right = compute_reference(wide, wide_adapter, tokenizer, rows(wide, 1), probes)
-    base = compute_reference(wide, None, tokenizer, rows(wide, 1), probes)
+    right = compute_reference(ExportedModel(wide, wide_adapter, rows(wide, 1)), tokenizer, probes)
+    base = compute_reference(ExportedModel(wide, None, rows(wide, 1)), tokenizer, probes)
     assert right.base_loss == pytest.approx(base.tuned_loss, abs=1e-5)
     assert abs(right.tuned_loss - right.base_loss) > 1e-3
     monkeypatch.setattr(LowRankUpdate, "merged", forget_the_adapter)
     monkeypatch.setattr(merge.MergedWeights, "load", lambda *_: pytest.fail("the merged weights were read"))
-    again = compute_reference(wide, wide_adapter, tokenizer, rows(wide, 1), probes)
+    again = compute_reference(ExportedModel(wide, wide_adapter, rows(wide, 1)), tokenizer, probes)
     assert np.abs(right.log_probs[0] - base.log_probs[0]).max() > 0.01
     np.testing.assert_array_equal(right.log_probs[0], again.log_probs[0])
 
@@ -50,7 +50,7 @@ def test_the_reference_does_not_come_from_merged_weights(wide, wide_adapter, mon
 def test_a_fault_in_merging_shows_in_tensors_and_in_probabilities(wide, wide_adapter, tmp_path, monkeypatch, fault):
     monkeypatch.setattr(LowRankUpdate, "merged", fault)
     with pytest.raises(FidelityError) as caught:
-        export_gguf(wide, wide_adapter, tmp_path, "x", ["F16"], held_out=rows(wide, 2), threads=1)
+        export_gguf(ExportedModel(wide, wide_adapter, held_out=rows(wide, 2), threads=1), tmp_path, "x", ["F16"])
     assert "hold other numbers than the trained model" in str(caught.value)
     assert "mean KL divergence" in str(caught.value)
 
@@ -70,7 +70,7 @@ def test_an_adapter_that_did_not_go_into_the_file_is_refused(wide, wide_adapter,
 
     monkeypatch.setattr(job, "plan_gguf", without_one)
     with pytest.raises(SetupError, match=r"1 tensors of the adapter were not used, first model\.layers\.1\.mlp\.down"):
-        export_gguf(wide, wide_adapter, tmp_path, "x", ["F16"], held_out=rows(wide, 1), threads=1)
+        export_gguf(ExportedModel(wide, wide_adapter, held_out=rows(wide, 1), threads=1), tmp_path, "x", ["F16"])
     assert not list(tmp_path.glob("*.gguf"))
 
 

@@ -9,6 +9,7 @@ from burnish_engine.contract.errors import FidelityError
 from burnish_engine.export import job
 from burnish_engine.export.gguf.planned_tensors import PlannedTensor
 from burnish_engine.export.job import export_gguf
+from burnish_engine.export.verify.reference import ExportedModel
 from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.models.families import FAMILIES
 from burnish_engine.models.families.qwen import QWEN3
@@ -28,7 +29,9 @@ def sabotage(monkeypatch, change):
 def refused(source, adapter, out, quants=("Q8_0",), **options):
     """Export, which must be refused with exit code 14 and leave no file; what it says."""
     with pytest.raises(FidelityError) as caught:
-        export_gguf(source, adapter, out, "x", list(quants), held_out=rows(source, 3), threads=1, **options)
+        export_gguf(
+            ExportedModel(source, adapter, held_out=rows(source, 3), threads=1), out, "x", list(quants), **options
+        )
     assert caught.value.exit_code == 14
     assert [path.name for path in out.iterdir()] == ["fidelity.json"]
     return str(caught.value)
@@ -114,8 +117,8 @@ def test_a_forgotten_adapter_and_a_lost_tensor_are_named(wide, wide_adapter, tmp
 
 @pytest.mark.full
 def test_a_quantized_file_is_diagnosed_too(wide, wide_adapter, tmp_path, monkeypatch):
-    export_gguf(wide, wide_adapter, tmp_path, "x", ["Q4_K_M"], held_out=rows(wide, 2), threads=1)
-    good = verify_file(tmp_path / "x-Q4_K_M.gguf", wide, wide_adapter, held_out=rows(wide, 2), threads=1)
+    export_gguf(ExportedModel(wide, wide_adapter, held_out=rows(wide, 2), threads=1), tmp_path, "x", ["Q4_K_M"])
+    good = verify_file(tmp_path / "x-Q4_K_M.gguf", ExportedModel(wide, wide_adapter, held_out=rows(wide, 2), threads=1))
     assert good.passed
     from gguf import GGUFReader
 
@@ -124,6 +127,8 @@ def test_a_quantized_file_is_diagnosed_too(wide, wide_adapter, tmp_path, monkeyp
     field.parts[field.data[0]][0] = 20_000.0
     reader.data.flush()
     del reader
-    report = verify_file(tmp_path / "x-Q4_K_M.gguf", wide, wide_adapter, held_out=rows(wide, 2), threads=1)
+    report = verify_file(
+        tmp_path / "x-Q4_K_M.gguf", ExportedModel(wide, wide_adapter, held_out=rows(wide, 2), threads=1)
+    )
     assert not report.passed
     assert any("rope base" in problem for problem in report.files[0].problems)

@@ -13,7 +13,7 @@ from burnish_engine.export.destinations.lm_studio import export_lm_studio
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.model_card import write_card
 from burnish_engine.export.preflight import forecast_gguf
-from burnish_engine.export.verify.reference import ReferenceOptions
+from burnish_engine.export.verify.reference import ExportedModel, ReferenceOptions
 from burnish_engine.export.verify.report import read_report
 from burnish_engine.export.verify.verdict import suggest, verdict_text
 
@@ -76,7 +76,12 @@ def test_the_best_file_for_a_target_fits_its_memory(wide):
 def exported(wide, wide_adapter, tmp_path_factory):
     out = tmp_path_factory.mktemp("card") / "export"
     options = ReferenceOptions(training=rows(wide, 12), tokens=512)
-    export_gguf(wide, wide_adapter, out, "tune", ["Q4_0", "Q8_0"], held_out=rows(wide, 3), options=options, threads=1)
+    export_gguf(
+        ExportedModel(wide, wide_adapter, held_out=rows(wide, 3), options=options, threads=1),
+        out,
+        "tune",
+        ["Q4_0", "Q8_0"],
+    )
     return out
 
 

@@ -9,6 +9,7 @@ from burnish_engine.contract.errors import SetupError, StoppedError, UsageError
 from burnish_engine.export.destinations.push import files_to_push, push
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.model_card import write_card
+from burnish_engine.export.verify.reference import ExportedModel
 from burnish_engine.export.verify.report import read_report
 
 from support.hubs.upload_server import UploadHub
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("short_replies")
 @pytest.fixture(scope="module")
 def exported(wide, wide_adapter, tmp_path_factory):
     out = tmp_path_factory.mktemp("push") / "export"
-    export_gguf(wide, wide_adapter, out, "tune", ["Q8_0", "F16"], held_out=rows(wide, 2), threads=1)
+    export_gguf(ExportedModel(wide, wide_adapter, held_out=rows(wide, 2), threads=1), out, "tune", ["Q8_0", "F16"])
     write_card(out, read_report(out), run="tuned", data=["chats.jsonl"])
     (out / "job.json").write_text("{}")
     return out

@@ -20,7 +20,7 @@ from burnish_engine.export.quantize.hessian import hessian_bytes, hessian_sizes,
 from burnish_engine.export.quantize.importance import compute_importance
 from burnish_engine.export.quantize.importance_file import write_importance
 from burnish_engine.export.quantize.quantize import quantize, quantizing_bytes
-from burnish_engine.export.verify.reference import ReferenceOptions
+from burnish_engine.export.verify.reference import ExportedModel, ReferenceOptions
 from burnish_engine.models.gguf.gguf_library import quantize_file
 from burnish_engine.models.transformers_path.plain import load_base
 
@@ -304,7 +304,7 @@ def test_moments_are_in_the_forecast(wide, wide_adapter, wide_f16):
 def test_an_export_says_that_codes_were_chosen_anew(wide, wide_adapter, tmp_path):
     options = ReferenceOptions(training=rows(wide, 12), tokens=512)
     report = export_gguf(
-        wide, wide_adapter, tmp_path, "x", ["Q4_K_M"], held_out=rows(wide, 2), options=options, threads=1
+        ExportedModel(wide, wide_adapter, held_out=rows(wide, 2), options=options, threads=1), tmp_path, "x", ["Q4_K_M"]
     )
     assert report.passed
     assert any(note.startswith("Q4_K_M: quantized by llama.cpp") for note in report.notes)

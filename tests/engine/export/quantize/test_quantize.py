@@ -5,14 +5,11 @@ import subprocess
 import sys
 from collections import namedtuple
 from dataclasses import replace
-from typing import get_args
 
 import numpy as np
 import pytest
 
 from burnish_engine.advise.facts.gguf_size import (
-    BASE_TYPES,
-    NEED_IMPORTANCE,
     TensorShape,
     choose_types,
     file_bytes,
@@ -21,11 +18,11 @@ from burnish_engine.advise.facts.gguf_size import (
 )
 from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError, SetupError, StoppedError, UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
-from burnish_engine.contract.recipe.recipe_export import GgufType
+from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES, NEED_IMPORTANCE
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.quantize import quantize as module
 from burnish_engine.export.quantize.importance_file import Importance, read_importance, write_importance
-from burnish_engine.export.quantize.quantize import FILE_TYPES, predicted_bytes, quantize, read_back
+from burnish_engine.export.quantize.quantize import predicted_bytes, quantize, read_back
 from burnish_engine.models.gguf.gguf_library import quantize_file
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
@@ -52,7 +49,7 @@ def even_importance(path, matrix):
 def in_process(path, target, quant, matrix=None):
     """What `quantize` makes, without a worker: its start takes longer than the work on files this small."""
     columns = read_importance(matrix) if matrix else None
-    assert quantize_file(path, target, FILE_TYPES[quant], 1, lambda _line: None, columns) == ""
+    assert quantize_file(path, target, GGUF_TYPES[quant].number, 1, lambda _line: None, columns) == ""
     return read_back(target, quant, read_header(path), importance=matrix is not None)
 
 
@@ -73,7 +70,7 @@ def deep(tmp_path_factory):
     ("quant", "importance"),
     [
         (quant, importance)
-        for quant in get_args(GgufType)
+        for quant in GGUF_TYPES
         for importance in (False, True)
         if (importance or quant not in NEED_IMPORTANCE) and (importance or "K" in quant)
     ],
@@ -97,7 +94,7 @@ def test_sizes_of_other_families_are_predicted(tmp_path, name):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("quant", get_args(GgufType))
+@pytest.mark.parametrize("quant", GGUF_TYPES)
 def test_every_type_is_made_and_as_large_as_predicted(wide, wide_f16, tmp_path_factory, tmp_path, quant):
     target = tmp_path / f"{quant}.gguf"
     matrix = None
@@ -106,7 +103,7 @@ def test_every_type_is_made_and_as_large_as_predicted(wide, wide_f16, tmp_path_f
     made = in_process(wide_f16, target, quant, matrix)
     wanted = predicted_bytes(read_header(wide_f16), quant, importance=matrix is not None)
     assert made.bytes == target.stat().st_size == wanted
-    assert BASE_TYPES[quant] in made.tensor_types
+    assert GGUF_TYPES[quant].tensors in made.tensor_types
     assert made.fallbacks == []
     with GgufModel(target, threads=1) as model:
         assert model.logits(rows(wide, 1)[0][:4]).shape == (4, model.vocab_size)
@@ -132,10 +129,6 @@ def test_replaced_types_are_told_in_words(narrow_f16, tmp_path):
     assert made.fallbacks[0] == "11 tensors became Q5_0 instead of Q4_K because rows of 96 are not divisible by 256"
     assert any("rows of 192" in line for line in made.fallbacks)
     assert read_back(tmp_path / "x.gguf", "Q4_K_M").fallbacks == made.fallbacks  # also without the 16-bit file
-
-
-def test_both_tables_know_every_type():
-    assert set(FILE_TYPES) == set(BASE_TYPES) == set(get_args(GgufType))
 
 
 def test_rows_that_fill_no_block_are_refused_before_the_start():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from burnish_engine.export.verify.contexts import plan_contexts
-from burnish_engine.export.verify.reference import REPLY_TOKENS, Probe, Reference
+from burnish_engine.export.verify.reference import REPLY_TOKENS, ExportedModel, Probe, Reference
 from burnish_engine.export.verify.verify import verify_file
 
 from support.models.export import write_16_bit
@@ -23,7 +23,7 @@ def test_rows_on_both_sides_of_the_original_context_pass(longrope):
     source, path = longrope
     rng = np.random.default_rng(3)
     held_out = [rng.integers(0, source.spec.vocab_size, n).tolist() for n in (ORIGINAL_CONTEXT - 30, 300)]
-    report = verify_file(path, source, None, held_out=held_out, threads=1)
+    report = verify_file(path, ExportedModel(source, None, held_out=held_out, threads=1))
     assert report.passed, report.files[0].problems
     assert report.files[0].positions == ORIGINAL_CONTEXT - 30 + 300
     assert any("One longer row" in note for note in report.notes)

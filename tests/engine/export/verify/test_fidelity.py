@@ -18,7 +18,14 @@ from burnish_engine.export.verify import fidelity
 from burnish_engine.export.verify import reference as reference_module
 from burnish_engine.export.verify.fidelity import check_file, log_softmax, probe_texts, reply_of
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS, PROBE_STRINGS
-from burnish_engine.export.verify.reference import Probe, Reference, choose_documents, compute_reference, render_probes
+from burnish_engine.export.verify.reference import (
+    ExportedModel,
+    Probe,
+    Reference,
+    choose_documents,
+    compute_reference,
+    render_probes,
+)
 from burnish_engine.export.verify.report import CheckedFiles, build_report
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
@@ -30,7 +37,7 @@ from support.models.export import make_model, rows, source_with, write_16_bit
 def reference_of(source, adapter, chats=()):
     tokenizer = load_tokenizer(source)
     probes = render_probes(tokenizer, [*chats, *PROBE_CHATS])
-    return compute_reference(source, adapter, tokenizer, rows(source), probes)
+    return compute_reference(ExportedModel(source, adapter, rows(source)), tokenizer, probes)
 
 
 def check(source, made, reference, adapter=None):

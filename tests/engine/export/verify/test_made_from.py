@@ -10,7 +10,7 @@ from burnish_engine.export.checks.trained_change import HeldChange, held_change
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import ADAPTER_DIGEST, MODEL_DIGEST, read_header
 from burnish_engine.export.quantize.quantize import file_type, quantize
-from burnish_engine.export.verify.reference import ReferenceOptions
+from burnish_engine.export.verify.reference import ExportedModel, ReferenceOptions
 from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.models.checkpoint.source import open_trained
 from burnish_engine.models.gguf.gguf_library import quantize_file
@@ -65,7 +65,9 @@ def files(wide, slight, tmp_path_factory):
 
 
 def verified(path, source, adapter, **options):
-    report = verify_file(path, source, adapter, held_out=rows(source), options=ReferenceOptions(**options), threads=1)
+    report = verify_file(
+        path, ExportedModel(source, adapter, held_out=rows(source), options=ReferenceOptions(**options), threads=1)
+    )
     (file,) = report.files
     assert report.passed == file.passed
     return file

@@ -11,7 +11,7 @@ from burnish_engine.advise.facts.gguf_rules import EXPORTED_FAMILIES
 from burnish_engine.chat.prompt import chat_ids, gguf_chat_ids, gguf_template, render
 from burnish_engine.export.gguf.write import plan_gguf, write_gguf
 from burnish_engine.export.verify.fidelity import check_tokens, reply_of
-from burnish_engine.export.verify.reference import compute_reference, render_probes
+from burnish_engine.export.verify.reference import ExportedModel, compute_reference, render_probes
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
@@ -132,7 +132,7 @@ def test_bos_stands_once_and_replies_end(name, tmp_path):
     learn(source, [*prompt, *said])
     source = open_model(str(source.folder))
     probes = render_probes(tokenizer, [CHAT])
-    reference = compute_reference(source, None, tokenizer, [[*prompt, *said]], probes)
+    reference = compute_reference(ExportedModel(source, None, [[*prompt, *said]]), tokenizer, probes)
     assert reference.probes[0].reply.stopped
     plan = plan_gguf(source, MergedWeights(source, None), tokenizer, "x", expected=[], scratch=tmp_path)
     write_gguf(plan, tmp_path / "x.gguf")

@@ -7,7 +7,7 @@ from peft import PeftModel
 from burnish_engine.export.checks.trained_weights import Origin, TrainedWeights
 from burnish_engine.export.gguf.header import MERGED_ONTO, read_header
 from burnish_engine.export.job import export_gguf
-from burnish_engine.export.verify.reference import ReferenceOptions
+from burnish_engine.export.verify.reference import ExportedModel, ReferenceOptions
 from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.export.weights.folders import export_safetensors
 from burnish_engine.export.weights.merge import MergedWeights
@@ -48,9 +48,13 @@ def test_every_linear_layer_but_the_head_is_rounded(wide):
 @pytest.mark.parametrize("onto_rounded", [False, True])
 def test_both_merges_are_exact_and_both_are_measured(wide, wide_adapter, tmp_path, onto_rounded):
     report = export_gguf(
-        wide, wide_adapter, tmp_path, "x", ["F16"], held_out=rows(wide, 3), threads=1,
-        options=options_for(wide, onto_rounded=onto_rounded),
-    )  # fmt: skip
+        ExportedModel(
+            wide, wide_adapter, held_out=rows(wide, 3), threads=1, options=options_for(wide, onto_rounded=onto_rounded)
+        ),
+        tmp_path,
+        "x",
+        ["F16"],
+    )
     assert report.passed
     assert report.files[0].mean_kl < 1e-6
     note = next(note for note in report.notes if "4-bit" in note)
@@ -68,14 +72,21 @@ def test_both_merges_are_exact_and_both_are_measured(wide, wide_adapter, tmp_pat
 def test_a_file_says_what_it_was_merged_onto_whatever_the_recipe_says(wide, wide_adapter, tmp_path, onto_rounded):
     """As after `burnish export --merge-onto`, of which the run's recipe knows nothing."""
     export_gguf(
-        wide, wide_adapter, tmp_path, "x", ["F16"], held_out=rows(wide, 3), threads=1,
-        options=options_for(wide, onto_rounded=onto_rounded),
-    )  # fmt: skip
+        ExportedModel(
+            wide, wide_adapter, held_out=rows(wide, 3), threads=1, options=options_for(wide, onto_rounded=onto_rounded)
+        ),
+        tmp_path,
+        "x",
+        ["F16"],
+    )
     path = tmp_path / "x-F16.gguf"
     assert (read_header(path).metadata.get(MERGED_ONTO) == "dequantized") == onto_rounded
     for said in (False, True):
         found = verify_file(
-            path, wide, wide_adapter, held_out=rows(wide, 3), threads=1, options=options_for(wide, onto_rounded=said)
+            path,
+            ExportedModel(
+                wide, wide_adapter, held_out=rows(wide, 3), threads=1, options=options_for(wide, onto_rounded=said)
+            ),
         )
         assert found.passed
         assert found.files[0].mean_kl < 1e-6

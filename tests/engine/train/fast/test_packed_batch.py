@@ -4,13 +4,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from burnish_engine.advise.facts.workload import buckets
 from burnish_engine.data.tokens.pack import IGNORED, micro_batch
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.train.fast.packed_batch import (
     PADDING_DOCUMENT_TOKENS,
     BucketLayout,
     StepScalars,
-    buckets,
     fill_buffer,
     layout_for,
     write_scalars,
@@ -158,25 +158,6 @@ def test_a_pass_beyond_the_bucket_is_a_mistake_of_the_caller():
     _, batch = batch_of([65])
     with pytest.raises(ValueError, match="65 tokens"):
         filled(batch, BucketLayout(64, 32, 16))
-
-
-@pytest.mark.parametrize(
-    ("budget", "packed", "most", "sizes"),
-    [
-        (16384, True, None, (8192, 16384)),
-        (4096, True, None, (2048, 4096)),
-        (1000, True, None, (512, 1024)),
-        (400, True, None, (256, 448)),
-        (320, True, None, (320,)),
-        (1, True, None, (64,)),
-        (16384, True, 3000, (1536, 3008)),
-        (4096, False, None, (256, 512, 1024, 2048, 4096)),
-        (4096, False, 700, (384, 704)),
-        (256, False, None, (256,)),
-    ],
-)
-def test_buckets(budget, packed, most, sizes):
-    assert buckets(budget, packed, most) == sizes
 
 
 @pytest.mark.full

@@ -34,19 +34,12 @@ _OPTIMIZERS = {
 
 @dataclass(frozen=True)
 class PassMemory:
-    """The memory of one micro-batch, bytes.
+    """The memory of one micro-batch, bytes."""
 
-    Attributes:
-        kept: bytes that autograd saves of the whole forward pass.
-        head: peak of head and loss.
-        layer_peak: bytes beside these in a layer's backward pass.
-        layer_kept: bytes that autograd saves of one layer; 0 where it is recomputed and so counted in `layer_peak`.
-    """
-
-    kept: int
-    head: int
-    layer_peak: int
-    layer_kept: int
+    kept: int  # bytes that autograd saves of the whole forward pass
+    head: int  # peak of head and loss
+    layer_peak: int  # bytes beside these in a layer's backward pass
+    layer_kept: int  # bytes that autograd saves of one layer; 0 where it is recomputed and so counted in `layer_peak`
 
 
 GATHERED_SHARE = 0.25

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 
@@ -141,14 +142,15 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
     shape = f"{rows}x{size}"
     yield Benchmark(
         f"forward-{shape}",
-        lambda: op.forward(x, constants, out=act),
-        lambda: reference.forward(x, constants),
+        partial(op.forward, x, constants, out=act),
+        partial(reference.forward, x, constants),
         bytes=2 * x.nbytes,
     )
-    for name, again, tensors in (("backward", None, 3), ("backward-act", act, 4)):
+    again: tuple[tuple[str, torch.Tensor | None, int], ...] = (("backward", None, 3), ("backward-act", act, 4))
+    for name, act_out, tensors in again:
         yield Benchmark(
             f"{name}-{shape}",
-            lambda again=again: op.backward(dact, x, constants, out=gradient, act_out=again),
-            lambda: reference.backward(dact, x, constants),
+            partial(op.backward, dact, x, constants, out=gradient, act_out=act_out),
+            partial(reference.backward, dact, x, constants),
             bytes=tensors * x.nbytes,
         )

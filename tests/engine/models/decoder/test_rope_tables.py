@@ -18,6 +18,7 @@ PROBES = torch.cat((torch.arange(5000), torch.arange(5000, POSITIONS, 97), torch
 
 def rotary(config):
     """transformers' module that computes cosines and sines for a configuration."""
+    from transformers.models.apertus.modeling_apertus import ApertusRotaryEmbedding
     from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
     from transformers.models.granite.modeling_granite import GraniteRotaryEmbedding
     from transformers.models.granite_swa.modeling_granite_swa import GraniteSWARotaryEmbedding
@@ -39,7 +40,7 @@ def rotary(config):
         "phi3": Phi3RotaryEmbedding, "lfm2": Lfm2RotaryEmbedding, "lfm3": Lfm3RotaryEmbedding,
         "granite": GraniteRotaryEmbedding, "granitemoehybrid": GraniteRotaryEmbedding, "olmo2": Olmo2RotaryEmbedding,
         "ministral3": Ministral3RotaryEmbedding, "olmo3": Olmo3RotaryEmbedding,
-        "granite_swa": GraniteSWARotaryEmbedding,
+        "granite_swa": GraniteSWARotaryEmbedding, "apertus": ApertusRotaryEmbedding,
     }  # fmt: skip
     return made[config.model_type](config)
 

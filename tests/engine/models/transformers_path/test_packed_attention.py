@@ -33,6 +33,7 @@ FAMILIES = {
     "granite": {"attention_multiplier": 0.2},
     "phi3": {"sliding_window": 7},
     "smollm3": {"no_rope_layers": [1, 0, 1]},
+    "apertus": {"head_dim": 16},
 }
 
 

@@ -33,17 +33,20 @@ def constants(alpha_p: torch.Tensor, alpha_n: torch.Tensor, beta: torch.Tensor, 
 def forward(x_TI: torch.Tensor, constants_4: torch.Tensor) -> torch.Tensor:
     """Compute the activation; see `op.forward`."""
     wide_TI, (square, exponential, beta, eps) = _wide(x_TI), constants_4.unbind()
-    above_TI = square * wide_TI * wide_TI
-    below_TI = exponential * (torch.expm1(torch.minimum(wide_TI, eps)) - wide_TI)
-    return (torch.where(wide_TI > 0, above_TI, below_TI) + beta * wide_TI).to(x_TI.dtype)
+    curved_TI = torch.where(
+        wide_TI > 0,
+        square * wide_TI * wide_TI,
+        exponential * (torch.expm1(torch.minimum(wide_TI, eps)) - wide_TI),
+    )
+    return (curved_TI + beta * wide_TI).to(x_TI.dtype)
 
 
 def backward(dact_TI: torch.Tensor, x_TI: torch.Tensor, constants_4: torch.Tensor) -> torch.Tensor:
     """Compute the input's gradient; see `op.backward`."""
     wide_TI, (square, exponential, beta, eps) = _wide(x_TI), constants_4.unbind()
-    rising_TI = torch.where(wide_TI < eps, torch.expm1(wide_TI), -1.0)
-    slope_TI = torch.where(wide_TI > 0, 2.0 * square * wide_TI, exponential * rising_TI) + beta
-    return (_wide(dact_TI) * slope_TI).to(x_TI.dtype)
+    slope_TI = torch.where(wide_TI < eps, torch.expm1(wide_TI), -1.0).mul_(exponential)
+    slope_TI = torch.where(wide_TI > 0, 2.0 * square * wide_TI, slope_TI).add_(beta)
+    return slope_TI.mul_(dact_TI).to(x_TI.dtype)
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

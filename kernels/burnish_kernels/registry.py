@@ -11,6 +11,7 @@ OPS = (
     "rms_norm",
     "rope",
     "swiglu",
+    "xielu",
     "cross_entropy",
     "adamw",
     "magma",

@@ -10,6 +10,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.families import family
 from burnish_engine.models.families.experts import SCALES
+from burnish_engine.models.families.apertus import APERTUS
 from burnish_engine.models.families.gemma import GEMMA3
 from burnish_engine.models.families.gpt_oss import GPT_OSS
 from burnish_engine.models.families.lfm import LFM2, LFM2_MOE
@@ -145,6 +146,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "llama-3.1-70b": {**_LLAMA3, "head_dim": 128, **_sizes(8192, 28672, 80, 64, 8, tied=False)},
     "qwen3-14b": {**_QWEN3, **_sizes(5120, 17408, 40, 40, 8, tied=False)},
     "qwen3-32b": {**_QWEN3, **_sizes(5120, 25600, 64, 64, 8, tied=False)},
+    "apertus-8b": {
+        "model_type": APERTUS.model_type, "vocab_size": 131072, **_sizes(4096, 21504, 32, 32, 8, tied=False),
+    },
     "olmoe-1b-7b": {**_OLMOE, **_sizes(2048, 1024, 16, 16, 16, tied=False)},
     "gpt-oss-20b": {**_GPT_OSS, **_sizes(2880, 2880, 24, 64, 8, tied=False)},
     "lfm2-8b-a1b": {

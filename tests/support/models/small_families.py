@@ -104,6 +104,17 @@ NEWER = {
         "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 2, "partial_rotary_factor": 0.5,
         "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "tie_word_embeddings": False, "vocab_size": 151552,
     },
+    "swiss-ai/Apertus-8B-Instruct-2509": {
+        "model_type": "apertus", "attention_bias": False, "attention_dropout": 0.0, "hidden_act": "xielu",
+        "hidden_dropout": 0.0, "hidden_size": 4096, "intermediate_size": 21504, "max_position_embeddings": 65536,
+        "mlp_bias": False, "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+        "post_norm": False, "qk_norm": True, "rms_norm_eps": 1e-05,
+        "rope_scaling": {
+            "factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192,
+            "rope_type": "llama3",
+        },
+        "rope_theta": 12000000, "tie_word_embeddings": False, "vocab_size": 131072,
+    },
     "mistralai/Ministral-3-3B, text": {
         "model_type": "ministral3", "attention_dropout": 0.0, "head_dim": 128, "hidden_act": "silu",
         "hidden_size": 3072, "intermediate_size": 9216, "max_position_embeddings": 262144, "num_attention_heads": 32,

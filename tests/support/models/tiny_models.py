@@ -196,6 +196,7 @@ SHAPES = {
             },
         },
     ),
+    "apertus": ("apertus", {"rms_norm_eps": 1e-3, "rope_parameters": _LLAMA3_ROPE}),
     "lfm3": (
         "lfm3",
         {
@@ -302,6 +303,8 @@ def _randomize(model, center):
         for name, value in model.named_buffers():
             if name.endswith("expert_bias"):
                 value.normal_(0.0, 0.2)
+            if name.endswith("act_fn.beta"):
+                value.normal_(0.5, 0.1)
 
 
 def load(folder, dtype=torch.float32):

@@ -267,7 +267,8 @@ def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:
         if spec.pre_norms:
             shapes += [_vector(at("attn_norm"), hidden), _vector(at("ffn_norm"), hidden)]
         wide = feed_forward_width(spec, layer)
-        shapes += [TensorShape(at(part), (wide, hidden)) for part in ("ffn_gate", "ffn_up")]
+        inward = ("ffn_gate", "ffn_up") if spec.mlp_gate else ("ffn_up",)
+        shapes += [TensorShape(at(part), (wide, hidden)) for part in inward]
         shapes.append(TensorShape(at("ffn_down"), (hidden, wide)))
         if spec.sandwich_norms:
             shapes += [_vector(at(f"post_{part}_norm"), hidden) for part in ("attention", "ffw")]

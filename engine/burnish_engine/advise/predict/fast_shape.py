@@ -126,7 +126,7 @@ def stacks(spec: DecoderSpec, adapter: AdapterSection, layer: LayerSpec) -> dict
 
 def is_fused(made: Mapping[StackName, StackShape], adapter: AdapterSection, *, cuda: bool) -> bool:
     """Whether a kernel differentiates the activation together with the adapters, so that it is never written out."""
-    if "gate_up" not in made:
+    if "gate_up" not in made or made["gate_up"].outputs == made["down"].inputs:  # of experts; without a gate
         return False
     widest = max(made["gate_up"].widest, made["down"].widest)
     return cuda and not adapter.dropout and adapter.method != "dora" and 0 < widest <= MAX_RANK
@@ -160,6 +160,8 @@ def frozen_weights(
     outside = (parameters(spec) - in_stacks) * width - embedding
     experts = [(expert_stacks(spec, adapter, layer), numbers.count(number)) for number, layer in enumerate(layers)]
     coded, stored = bool(eight_bits.products), eight_bits.stores_experts
+    if not spec.mlp_gate:
+        outside += spec.num_layers * (16 - 2 * width)  # four constants in fp32 instead of xIELU's two alphas
     packed = sum(count * expert_bytes(spec, one, width, nf4=nf4, coded=stored) for one, count in experts)
     for one, count in experts:
         outside += count * code_scale_bytes(one) * (coded and is_packed(spec, nf4=nf4))

@@ -71,6 +71,7 @@ _FP32_RATE = 0.125  # share of the tensor peak that fp32 reaches without tensor 
 # widths of the feed-forward; its activation 9. In INT8 the activation's backward kernel takes 2 widths more (tiles are
 # narrower, for the rows' largest magnitudes); the rest of what steps in INT8 take is not attributed to a kernel.
 _HIDDEN, _WIDE, _WIDE_FUSED = (10, 29), (4, 16), (3, 12)
+_WIDE_UNGATED = (3, 10)  # without a gate; counted in the code, not measured
 _WIDE_INT8 = 5.5
 _SANDWICH = (4, 14)  # hidden sizes of two more norms
 # The same of what is recomputed: norms, and the adapters' skinny products.
@@ -312,7 +313,7 @@ class FastSpeed:
         """The numbers that a layer moves for a token outside the products, forward and in all."""
         spec, mixer = self._run.spec, declared_mixer(self._run.spec, shape.layer.kind).moved(self._run.spec)
         fused = is_fused(shape.stacks, shape.adapter, cuda=self._run.cuda)
-        wide: Sequence[float] = _WIDE_FUSED if fused else _WIDE
+        wide: Sequence[float] = _WIDE_FUSED if fused else _WIDE if spec.mlp_gate else _WIDE_UNGATED
         width = 0 if shape.experts else shape.wide
         if self._run.eight_bits.products == "int8" and fused:
             wide = (wide[0], wide[1] + _WIDE_INT8)

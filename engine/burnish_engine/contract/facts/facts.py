@@ -137,6 +137,9 @@ class DecoderSpec(_Facts):
     attention_bias: bool = Field(default=False, description="Whether q, k and v have a bias.")
     attention_output_bias: bool = False
     mlp_bias: bool = False
+    mlp_gate: bool = Field(
+        default=True, description="Whether a gate multiplies the feed-forward's values, so it has a third matrix."
+    )
     fused_projections: bool = Field(
         default=False, description="Whether the checkpoint holds qkv_proj and gate_up_proj, stacked (Phi-3)."
     )

@@ -6,6 +6,7 @@ F32 tensors must be equal. Rows of other types must be what their type's roundin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +36,8 @@ _GATE_AND_UP: Final = ".shared_mlp.input_linear.weight"
 """End of the name of a matrix that a file holds as two: gate over up (Granite 4)."""
 _NOT_WRITTEN: Final = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
 """Suffixes of tensors that old checkpoints hold and no file needs."""
+_XIELU: Final = re.compile(r"model\.layers\.(\d+)\.mlp\.act_fn\.(alpha_p|alpha_n|beta|eps)")
+"""Parameters of one number that a file has as metadata, a number for each layer."""
 _TABLES: Final = {"token_embd.weight", "output.weight"}
 """Tensors that no importance matrix weighs (`compute_importance`)."""
 _MERGED_SLACK: Final = 1e-5  # rounding in fp32 where an adapter was added in another order
@@ -92,6 +95,7 @@ def check_tensors(
     found = {tensor.name: tensor for tensor in header.tensors}
     problems = _missing(expected.keys() - found.keys(), "It lacks", "of the trained model")
     problems += _missing(found.keys() - expected.keys(), "It holds", "that the trained model does not have")
+    problems += _wrong_numbers(header, origin) if spec.activation == "xielu" else []
     faults = []
     for tensor in header.tensors:
         stop_if(canceled, "The verification")
@@ -114,7 +118,7 @@ def expected_tensors(architecture: str, origin: Origin, spec: DecoderSpec) -> di
     weights, gguf_name = TrainedWeights(origin), name_map(gguf_rules(spec.family), spec.num_layers)
     expected: dict[str, ExpectedTensor] = {}
     for base in weights.names:
-        if weights.experts.is_expert(base):
+        if weights.experts.is_expert(base) or _XIELU.fullmatch(base):
             continue
         if base.endswith(_NOT_WRITTEN) or (not weights.has_own_head and base == "lm_head.weight"):
             continue
@@ -132,6 +136,19 @@ def expected_tensors(architecture: str, origin: Origin, spec: DecoderSpec) -> di
     for name, factors in _rope_factors(spec).items():
         expected[name] = ExpectedTensor([partial(torch.clone, factors)], 1e-6)
     return expected
+
+
+def _wrong_numbers(header: GgufHeader, origin: Origin) -> list[str]:
+    """Compare the numbers that the file has as metadata instead of tensors."""
+    weights, wrong = TrainedWeights(origin), set[str]()
+    for base in weights.names:
+        if match := _XIELU.fullmatch(base):
+            layer, key = int(match[1]), f"xielu.{match[2]}"
+            found = header.metadata.get(key, ())
+            numbers = found if isinstance(found, tuple) else (found,)
+            if layer >= len(numbers) or numbers[layer] != float(weights.load(base)):
+                wrong.add(key)
+    return [f"Its metadata {key} is not the trained model's." for key in sorted(wrong)]
 
 
 def _arranged(architecture: str, base: str, weights: TrainedWeights, spec: DecoderSpec) -> torch.Tensor:

@@ -59,7 +59,7 @@ def plan_tensors(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) ->
 
     found = places(rules, spec.num_layers)
     planned: list[PlannedTensor] = []
-    elsewhere = weights.expert_names
+    elsewhere = {*weights.expert_names, *(name for names in _numbers(rules, spec).values() for name in names)}
     for base in weights.names:
         if base in elsewhere:
             continue
@@ -83,6 +83,16 @@ def plan_tensors(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) ->
     planned += [one for stack in weights.stacks.values() for one in _stack(weights, stack)]
     _check_complete({tensor.name for tensor in planned}, rules, spec)
     return [*planned, *_rope_factors(spec)]
+
+
+def layer_numbers(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) -> dict[str, list[float]]:
+    """Read the parameters of one number that a file has as metadata: by key, the number of each layer.
+
+    Raises:
+        SetupError: The checkpoint lacks one.
+    """
+    named = _numbers(rules, spec)
+    return {key: [float(weights.load(name)) for name in names] for key, names in named.items()}
 
 
 def changed(rules: GgufRules, spec: DecoderSpec, name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -115,6 +125,12 @@ def permute_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
     """
     pairs = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
     return pairs.swapaxes(1, 2).reshape(weight.shape)
+
+
+def _numbers(rules: GgufRules, spec: DecoderSpec) -> dict[str, list[str]]:
+    """Return the names in all layers of the parameters that become metadata, by key."""
+    layers = range(spec.num_layers)
+    return {key: [f"model.layers.{layer}.{name}" for layer in layers] for name, key in rules.numbers.items()}
 
 
 def _rows(load: Callable[[str], torch.Tensor], base: str, first: int, shape: tuple[int, ...]) -> torch.Tensor:

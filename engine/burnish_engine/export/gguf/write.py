@@ -19,7 +19,7 @@ from burnish_engine.contract.files import read_plain
 from burnish_engine.contract.paths import safe_name
 from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.gguf.header import ADAPTER_DIGEST, DEQUANTIZED, MERGED_ONTO, MODEL_DIGEST
-from burnish_engine.export.gguf.planned_tensors import PlannedTensor, plan_tensors
+from burnish_engine.export.gguf.planned_tensors import PlannedTensor, layer_numbers, plan_tensors
 from burnish_engine.export.gguf.pre_tokenizer import PRE_KEY, choose_pre_tokenizer
 from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.gguf.vocabulary import Vocabulary, read_vocabulary
@@ -42,7 +42,7 @@ class GgufPlan:
     """Complete content of a file, before any weight is read; tests inject faults here."""
 
     architecture: str  # value of `general.architecture`
-    general: Metadata  # `general` keys without prefix, such as `name`
+    general: Metadata  # whole keys, such as `general.name`
     metadata: Metadata  # keys that get the architecture's prefix
     vocabulary: Vocabulary  # content of the tokenizer keys
     pre_tokenizer: str  # value of `tokenizer.ggml.pre`; empty for vocabularies without one
@@ -96,7 +96,10 @@ def plan_gguf(
     vocabulary = read_vocabulary(tokenizer, rows, declared_stops(source))
     plan = GgufPlan(
         architecture=rules.architecture,
-        general=_general(source, weights, _descriptive_name(name, vocabulary)),
+        general={
+            **_general(source, weights, _descriptive_name(name, vocabulary)),
+            **layer_numbers(rules, spec, weights),
+        },
         metadata={**rules.all_metadata(spec, source.config), "vocab_size": rows},
         vocabulary=vocabulary,
         pre_tokenizer="",
@@ -204,7 +207,7 @@ def _open_writer(plan: GgufPlan, path: Path, file_type: str) -> Any:
     return writer
 
 
-def _add(writer: Any, key: str, value: float | bool | str | list[int] | list[bool]) -> None:
+def _add(writer: Any, key: str, value: float | bool | str | Sequence[float]) -> None:
     add: Callable[[str, Any], None]
     if isinstance(value, list):
         add = writer.add_array

@@ -46,6 +46,7 @@ from burnish_engine.models.host_memory.layer_shares import RankMemory
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_kernels.adamw.layout import Segment
 from burnish_kernels.lora_linear import op as lora_linear
+from burnish_kernels.xielu.reference import constants as xielu_constants
 
 _ALIGNMENT = 128  # elements: matrices start at multiples of 256 bytes, as an allocation of their own would
 
@@ -272,12 +273,9 @@ class _Builder:
         apart = options.embedding_on_host and (options.head_on_host or head_path is not None)
         embedding = self._matrix(self._family.embedding_path, on_host=apart)
         head = embedding if head_path is None else self._matrix(head_path, on_host=options.head_on_host)
-        vectors: dict[int | None, Tensors] = defaultdict(dict)
-        own: dict[int | None, Tensors] = defaultdict(dict)
-        of_experts: dict[int | None, Tensors] = defaultdict(dict)
+        vectors: dict[tuple[str, int | None], Tensors] = defaultdict(dict)
         for vector in self._family.vectors(spec):
-            roles = own if vector.is_of_mixer else of_experts if vector.is_of_experts else vectors
-            roles[vector.layer][vector.role] = self._vector(vector.name, is_fp32=vector.is_fp32)
+            vectors[vector.part, vector.layer][vector.role] = self._vector(vector.name, is_fp32=vector.is_fp32)
         experts = None
         if spec.experts:
             experts = ExpertBuilder(spec.experts, expert_slots, self._compute_buffer, options.positions)
@@ -286,9 +284,11 @@ class _Builder:
             stacks: dict[str, Any] = {
                 name: self._stack(slots[index, name], frozen) for name, frozen in reader.layer(index).items()
             }
-            weights, sizes = LayerWeights(**vectors[index], **stacks, own=own[index]), None
+            weights, sizes = LayerWeights(**vectors["norms", index], **stacks, own=vectors["mixer", index]), None
+            if constants := vectors["activation", index]:
+                weights.xielu_4 = xielu_constants(**constants)
             if layer.is_mixture and experts is not None:
-                weights.experts = experts.layer(index, reader.experts(index), of_experts[index])
+                weights.experts = experts.layer(index, reader.experts(index), vectors["experts", index])
                 sizes = experts.sizes(weights.experts)
             reader.finish(index)
             mixer = build_mixer(spec, index, weights.own, tables)
@@ -296,7 +296,7 @@ class _Builder:
             layers.append(DecoderLayer(self._shape(index), weights, mixer, tensors))
             if options.progress is not None:
                 options.progress(len(layers), len(spec.layers))
-        norm, in_int8 = vectors[None]["final_norm"], options.eight_bits.logits_in_int8
+        norm, in_int8 = vectors["norms", None]["final_norm"], options.eight_bits.logits_in_int8
         projection = Head(head, norm.device, divisor=spec.logit_divisor, in_int8=in_int8)
         return Decoder(spec, embedding, projection, norm, layers, tables.rope, reader.ring)
 

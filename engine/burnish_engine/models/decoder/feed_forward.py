@@ -20,6 +20,7 @@ from burnish_engine.models.decoder.layer_types import (
 )
 from burnish_kernels.eight_bit_linear.rows import EightBitRows
 from burnish_kernels.swiglu import op as swiglu
+from burnish_kernels.xielu import op as xielu
 
 
 class FeedForward:
@@ -101,9 +102,12 @@ class FeedForward:
     ) -> None:
         """Activate into `activated_TE` and project down into `out_TH`."""
         down, activation = self._down, self._shape.activation
-        if not fused_mlp.forward(down, gate_up_TJ, activated_TE, activation=activation, out=out_TH):
+        act_TI = activated_TE[:, : down.inputs]
+        if self._weights.xielu_4 is not None:
+            xielu.forward(gate_up_TJ, self._weights.xielu_4, out=act_TI)
+            down.forward(activated_TE, out_TH, chunk=chunk)
+        elif not fused_mlp.forward(down, gate_up_TJ, activated_TE, activation=activation, out=out_TH):
             codes = down.new_input_codes(len(activated_TE))
-            act_TI = activated_TE[:, : down.inputs]
             swiglu.forward(gate_up_TJ, activation=activation, out=act_TI, codes_out=codes)
             down.forward(activated_TE, out_TH, chunk=chunk, codes=codes)
 
@@ -128,7 +132,7 @@ class FeedForward:
         dgate_up, xa_gate_up = dgate_up_TE[:, : gate_up_stack.outputs], not_none(xa_gate_up)
         activation = self._shape.activation
         largest = gate_up_stack.new_largest(dgate_up_TE)
-        fused = fused_mlp.backward(
+        fused = w.xielu_4 is None and fused_mlp.backward(
             down,
             gate_up_stack,
             dy_TE,
@@ -143,7 +147,10 @@ class FeedForward:
         if not fused:
             if activated is None:
                 activated = act_out = dy_TE.new_empty(len(dy_TE), down.inputs)
-            swiglu.backward(dact, gate_up, activation=activation, out=dgate_up, act_out=act_out)
+            if w.xielu_4 is None:
+                swiglu.backward(dact, gate_up, activation=activation, out=dgate_up, act_out=act_out)
+            else:
+                xielu.backward(dact, gate_up, w.xielu_4, out=dgate_up, act_out=act_out)
         if gate_up_stack.magnitudes is not None:
             gate_up_stack.magnitudes.accumulate(dgate_up, gate_up)
         if len(gradient_TE) == len(not_none(saved.middle_TH)):  # the only chunk

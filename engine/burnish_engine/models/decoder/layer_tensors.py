@@ -3,8 +3,8 @@
 The decoder allocates and drops tensors by this table, and `advise` counts memory and recomputed products by it. A layer
 is a mixer (attention or another) and a feed-forward, dense or of experts; `mixers` and `experts` declare their own.
 
-Shapes: T tokens, H hidden size, C outputs of the mixer's input projection, I width of the feed-forward, J = 2I, R
-columns of adapters, E a width extended by these (see `stacked_linear`).
+Shapes: T tokens, H hidden size, C outputs of the mixer's input projection, I width of the feed-forward, J = 2I (without
+a gate J = I), R columns of adapters, E a width extended by these (see `stacked_linear`).
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class DecoderLayerShape:
         index: number of the layer.
         eps: epsilon of all norms, for the stream as the decoder scales it.
         one_plus: whether norms scale by 1 + weight.
-        activation: activation of the feed-forward: "silu", "gelu_tanh" or "gelu".
+        activation: activation of the feed-forward: "silu", "gelu_tanh" or "gelu" with a gate, "xielu" without.
     """
 
     index: int
@@ -119,6 +119,7 @@ class LayerWeights:
         gate_up, down: stacks of a dense feed-forward; None where the layer is a mixture of experts.
         experts: parameters of the experts; None where the feed-forward is dense.
         own: parameters of the mixer by role.
+        xielu_4: constants of the activation, where it is xIELU.
     """
 
     mixer_in: StackedLinear
@@ -131,6 +132,7 @@ class LayerWeights:
     mixer_post_norm: torch.Tensor | None = None
     mlp_post_norm: torch.Tensor | None = None
     own: Tensors = field(default_factory=dict)
+    xielu_4: torch.Tensor | None = None
 
     @property
     def stacks(self) -> dict[StackName, StackedLinear]:
@@ -141,8 +143,8 @@ class LayerWeights:
     @property
     def vectors(self) -> Tensors:
         """The parameters outside the stacks by role."""
-        norms = {name: getattr(self, name) for name in ("mixer_norm", "mlp_norm", "mixer_post_norm", "mlp_post_norm")}
-        found = {name: norm for name, norm in norms.items() if norm is not None} | self.own
+        names = ("mixer_norm", "mlp_norm", "mixer_post_norm", "mlp_post_norm", "xielu_4")
+        found = {name: vector for name in names if (vector := getattr(self, name)) is not None} | self.own
         return found | (self.experts.vectors if self.experts else {})
 
 

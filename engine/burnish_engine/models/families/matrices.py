@@ -11,7 +11,8 @@ from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 
 StackName = Literal["mixer_in", "mixer_out", "gate_up", "down"]
 STACK_NAMES: tuple[StackName, ...] = get_args(StackName)
-"""The stacked matrices of a layer in the fast decoder, in the order in which they are used."""
+"""The stacked matrices of a layer in the fast decoder, in the order in which they are used; "gate_up" is up alone where
+the feed-forward has no gate."""
 _STACKS: dict[StackName, frozenset[str]] = {
     "mixer_in": frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "in_proj", "g_proj"}),
     "mixer_out": frozenset({"o_proj", "out_proj"}),
@@ -34,7 +35,7 @@ class MatrixNames:
 
     Attributes:
         attention_output: attention's output projection, below `self_attn`.
-        gate_up: matrices of gate and up in a dense layer; one name where they are stacked in one.
+        gate_up: matrices of gate and up in a dense layer; one name where they are stacked in one, or there is no gate.
         down: matrix back to the hidden size.
         router: matrix that chooses experts.
         experts: module of the stacks of experts.
@@ -74,6 +75,7 @@ def named_matrices(spec: DecoderSpec, layer: LayerSpec, names: MatrixNames) -> t
         query=spec.num_heads * spec.head_dim,
         key=spec.num_kv_heads * spec.head_dim,
         wide=feed_forward_width(spec, layer),
+        gated=spec.mlp_gate,
         experts=spec.num_experts if layer.is_mixture else 0,
         conv_width=spec.conv_width,
         gates=spec.num_heads if spec.attention_gate else 0,
@@ -122,6 +124,7 @@ def _named_matrices(
     query: int,
     key: int,
     wide: int,
+    gated: bool,
     experts: int,
     conv_width: int,
     gates: int,
@@ -141,11 +144,11 @@ def _named_matrices(
         mixer.append(_matrix(f"self_attn.{names.attention_output}", "attention", hidden, query))
         if gates:
             mixer.append(_matrix("self_attn.g_proj", "attention", gates, hidden))
-    return (*mixer, *(_experts(names, hidden, wide, experts) if experts else _dense(names, hidden, wide)))
+    return (*mixer, *(_experts(names, hidden, wide, experts) if experts else _dense(names, hidden, wide, gated=gated)))
 
 
-def _dense(names: MatrixNames, hidden: int, wide: int) -> list[Matrix]:
-    rows = 2 * wide // len(names.gate_up)
+def _dense(names: MatrixNames, hidden: int, wide: int, *, gated: bool) -> list[Matrix]:
+    rows = (1 + gated) * wide // len(names.gate_up)
     found = [_matrix(name, "feed-forward", rows, hidden) for name in names.gate_up]
     return [*found, _matrix(names.down, "feed-forward", hidden, wide)]
 

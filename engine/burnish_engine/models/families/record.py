@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec, RopeSpec
@@ -31,10 +32,15 @@ from burnish_engine.models.families.rules.gguf import GgufRules
 
 NORM_ROLES = frozenset({"mixer_norm", "mlp_norm", "mixer_post_norm", "mlp_post_norm", "final_norm"})
 """Places of the norms around mixers and feed-forwards."""
+XIELU_ROLES = ("alpha_p", "alpha_n", "beta", "eps")
+"""Names of xIELU's parameters and constants in transformers' `XIELUActivation`."""
 ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh",
+    "xielu": "xielu",
 }  # fmt: skip
-"""Activation of config.json to the name of the gated activation that computes it."""
+"""Activation of config.json to the name of the activation that computes it."""
+_UNGATED = frozenset({"xielu"})
+"""Activations of feed-forwards without a gate; all others have one."""
 LARGEST_HEAD, MOST_TAPS = 256, 16
 NF4_BLOCK = 64
 """Values that share a scale in NF4; the inputs of an expert's maps are multiples of it."""
@@ -72,8 +78,8 @@ class Vector:
     Attributes:
         name: name of the tensor.
         layer: number of the decoder layer; None for the norm before the head.
-        role: place of the norm in the layer (`NORM_ROLES`), part of its experts (`EXPERT_ROLES`), or name that the
-            layer's mixer gives it.
+        role: place of the norm in the layer (`NORM_ROLES`), part of its experts (`EXPERT_ROLES`) or of its activation
+            (`XIELU_ROLES`), or name that the layer's mixer gives it.
         shape: dimensions.
         is_fp32: whether it stays fp32 whatever the model computes in.
     """
@@ -85,14 +91,11 @@ class Vector:
     is_fp32: bool = False
 
     @property
-    def is_of_mixer(self) -> bool:
-        """Whether it is a parameter of what mixes tokens, such as attention."""
-        return not self.is_of_experts and self.role not in NORM_ROLES
-
-    @property
-    def is_of_experts(self) -> bool:
-        """Whether it is a parameter of a mixture of experts, such as its router."""
-        return self.role in EXPERT_ROLES
+    def part(self) -> Literal["norms", "experts", "activation", "mixer"]:
+        """Part of the layer that it belongs to."""
+        if self.role in NORM_ROLES:
+            return "norms"
+        return "experts" if self.role in EXPERT_ROLES else "activation" if self.role in XIELU_ROLES else "mixer"
 
 
 @dataclass(frozen=True)
@@ -222,7 +225,10 @@ class Family:
                 spec.attention_clip is not None and not spec.qk_norm_whole,
             ),
             ("attends to later tokens", not spec.causal),
-            (f"uses the activation {spec.activation!r}", spec.activation not in ACTIVATIONS),
+            (
+                f"uses the activation {spec.activation!r}{'' if spec.mlp_gate else ' without a gate'}",
+                spec.activation not in ACTIVATIONS or (spec.activation in _UNGATED) == spec.mlp_gate,
+            ),
             (f"has heads of {spec.head_dim} numbers", spec.head_dim > LARGEST_HEAD or spec.head_dim % 8 != 0),
             ("has query heads that do not share out over its key heads", spec.num_heads % spec.num_kv_heads != 0),
             ("has biases in its feed-forward", spec.mlp_bias),
@@ -269,6 +275,9 @@ class Family:
         matrices = self.layer_matrices(spec, spec.layers[index])
         for role, (name, shape) in router_and_biases(spec, index, matrices, self.expert_names).items():
             found.append(Vector(name, index, role, shape, is_fp32=role == "selection_bias"))
+        if spec.activation in _UNGATED and not spec.mlp_gate:
+            sizes = {"alpha_p": (1,), "alpha_n": (1,)}
+            found += [vector(f"mlp.act_fn.{role}", role, *sizes.get(role, ())) for role in XIELU_ROLES]
         if spec.sandwich_norms:
             found.append(vector(f"{self.mixer_post_norm}.weight", "mixer_post_norm", hidden))
             found.append(vector(f"{self.mlp_post_norm}.weight", "mlp_post_norm", hidden))

@@ -21,6 +21,7 @@ CONFIGS = {
     "llama-tied": {"model_type": "llama", "tie_word_embeddings": True},
     "llama-untied": {"model_type": "llama", "tie_word_embeddings": False},
     "qwen2": {"model_type": "qwen2", "tie_word_embeddings": False},
+    "apertus": {"model_type": "apertus", "tie_word_embeddings": False},
     "qwen3-wide-heads": {"model_type": "qwen3", "head_dim": 32, "tie_word_embeddings": True},
 }
 

@@ -58,6 +58,7 @@ FAMILIES = {
     "phi3": {},
     "lfm2": {"layer_types": ["conv", "full_attention", "conv"], "block_auto_adjust_ff_dim": False},
     "olmo2": {},
+    "apertus": {"hidden_act": "xielu", "tie_word_embeddings": False},
     "lfm3": {"layer_types": ["conv", "full_attention", "sliding_attention"], "sliding_window": 32},
     "qwen3_moe": {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 128, "mlp_only_layers": [1]},
     "olmoe": {"intermediate_size": 128, "num_experts": 6, "num_experts_per_tok": 2},

@@ -44,6 +44,7 @@ FAMILIES = {
     "llama": {},
     "qwen3": {"head_dim": 128},
     "gemma3_text": {"sliding_window": 256, "query_pre_attn_scalar": 64, "hidden_activation": "gelu_pytorch_tanh"},
+    "apertus": {"hidden_act": "xielu"},
 }
 SECTION = AdapterSection(rank=8)
 NO_TENSORS = {"fragmentation", "libraries"}
@@ -97,6 +98,8 @@ def tensors(spec, precision, document, level):
         ("qwen3", "bf16", TOKENS, "products"),
         ("gemma3_text", "bf16", TOKENS, "products"),
         ("gemma3_text", "fp32", TOKENS, "attention"),
+        ("apertus", "bf16", TOKENS, "products"),
+        ("apertus", "fp32", 128, "attention"),
     ],
 )
 def test_tensors_of_a_pass(name, precision, document, level):

@@ -42,6 +42,7 @@ def both_peaks(monkeypatch, name, section, layers, *, rows=4096, learned=256, he
     ("llama-3.2-1b", "NF4", "narrow", 1024), ("llama-3.2-1b", "FP8 stored", "products", 0),
     ("qwen3-0.6b", "FP8", "input", 0), ("gemma-3-1b", "FP8", "products", 1024), ("lfm2.5-1.2b", "FP8", "products", 0),
     ("llama-3.2-1b", "MXFP8", "products", 0), ("lfm2.5-1.2b", "MXFP8", "attention", 1024),
+    ("apertus-8b", "FP8", "products", 0),
     pytest.param("qwen3-0.6b", "NF4", "narrow", 0, marks=pytest.mark.long),
     pytest.param("lfm2.5-1.2b", "NF4", "attention", 0, marks=pytest.mark.long),
     pytest.param("llama-3.2-1b", "NF4 to MXFP8", "narrow", 1024, marks=pytest.mark.long),
@@ -135,6 +136,7 @@ def test_the_peak_of_a_pass_through_experts_in_nf4(monkeypatch, name, rows, leve
 @pytest.mark.full
 @pytest.mark.parametrize(("name", "targets", "layers"), [
     ("qwen3-0.6b", ["all-linear"], "offloaded"), ("qwen3-4b", ["all-linear"], "offloaded"),
+    ("apertus-8b", ["all-linear"], "all"), ("apertus-8b", ["down_proj"], "narrow"),
     *(("llama-3.2-1b", ["o_proj", "down_proj"], level) for level in ("attention", "host", "input")),
 ])  # fmt: skip
 def test_the_peak_of_a_long_pass_in_small_tiles(monkeypatch, name, targets, layers):

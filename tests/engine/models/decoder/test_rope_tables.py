@@ -18,6 +18,7 @@ PROBES = torch.cat((torch.arange(5000), torch.arange(5000, POSITIONS, 97), torch
 
 def rotary(config):
     """transformers' module that computes cosines and sines for a configuration."""
+    from transformers.models.apertus.modeling_apertus import ApertusRotaryEmbedding
     from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
     from transformers.models.glm.modeling_glm import GlmRotaryEmbedding
     from transformers.models.glm4.modeling_glm4 import Glm4RotaryEmbedding
@@ -42,6 +43,7 @@ def rotary(config):
         "granite": GraniteRotaryEmbedding, "granitemoehybrid": GraniteRotaryEmbedding, "olmo2": Olmo2RotaryEmbedding,
         "ministral3": Ministral3RotaryEmbedding, "olmo3": Olmo3RotaryEmbedding,
         "granite_swa": GraniteSWARotaryEmbedding, "glm": GlmRotaryEmbedding, "glm4": Glm4RotaryEmbedding,
+        "apertus": ApertusRotaryEmbedding,
     }  # fmt: skip
     return made[config.model_type](config)
 

@@ -69,7 +69,7 @@ def test_modules_fill_their_stacks(shape, tmp_path):
     rows = {
         "mixer_in": query + 2 * key,
         "mixer_out": spec.hidden_size,
-        "gate_up": 2 * spec.intermediate_size,
+        "gate_up": (1 + spec.mlp_gate) * spec.intermediate_size,
         "down": spec.hidden_size,
     }
     for layer, kind in enumerate(one.kind for one in spec.layers):
@@ -157,6 +157,13 @@ def convolve(bcx, spec, norms):
     return (c * functional.conv1d(padded, norms["conv_weight"], norms.get("conv_bias"), groups=spec.hidden_size)[0]).t()
 
 
+def xielu(x, own):
+    """By the paper's formula (arXiv 2411.13010)."""
+    square, below = functional.softplus(own["alpha_p"]), own["beta"] + functional.softplus(own["alpha_n"])
+    curved = torch.where(x > 0, square * x**2, below * (torch.expm1(torch.minimum(x, own["eps"])) - x))
+    return curved + own["beta"] * x
+
+
 def stack(checkpoint, entry, modules, name):
     parts = [module for module in modules if module.stack == name]
     weight = torch.full((sum(module.rows for module in parts), parts[0].columns), float("nan"))
@@ -186,8 +193,12 @@ def plain_logits(folder, ids):
             mixed = convolve(projected, spec, norms) if convolves else attend(projected, spec, layer, norms, index)
             mixed = mixer_out(mixed)
             x = x + rms_norm(mixed, norms.get("mixer_post_norm"), spec) * spec.residual_scale
-            gate, up = gate_up(rms_norm(x, norms.get("mlp_norm"), spec)).chunk(2, dim=-1)
-            made = down(ACTIVATION[ACTIVATIONS[spec.activation]](gate) * up)
+            wide = gate_up(rms_norm(x, norms.get("mlp_norm"), spec))
+            if spec.mlp_gate:
+                gate, up = wide.chunk(2, dim=-1)
+                made = down(ACTIVATION[ACTIVATIONS[spec.activation]](gate) * up)
+            else:
+                made = down(xielu(wide, norms))
             x = x + rms_norm(made, norms.get("mlp_post_norm"), spec) * spec.residual_scale
         x = rms_norm(x, checkpoint.read(vectors[-1].name), spec)
         head = entry.head_path(spec)
@@ -238,6 +249,8 @@ def llama_spec(**changes):
         ({"head_dim": 512}, "has heads of 512 numbers"),
         ({"num_kv_heads": 5}, "has query heads that do not share out"),
         ({"mlp_bias": True}, "has biases in its feed-forward"),
+        ({"activation": "xielu"}, "uses the activation 'xielu'"),
+        ({"mlp_gate": False}, "uses the activation 'silu' without a gate"),
         ({"causal": False}, "attends to later tokens"),
         ({"num_experts": 8}, "is a mixture of experts"),
         ({"hidden_size": 2044}, "multiples of 8"),

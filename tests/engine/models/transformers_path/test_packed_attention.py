@@ -35,6 +35,7 @@ FAMILIES = {
     "glm4": {},
     "phi3": {"sliding_window": 7},
     "smollm3": {"no_rope_layers": [1, 0, 1]},
+    "apertus": {"head_dim": 16},
 }
 
 

@@ -182,7 +182,9 @@ def layer_kept_bytes(
     feeds, mixes, attends = _parts_of(layer)
     norms = feeds + (mixes or attends)
     numbers = norms * hidden * 4  # the norms' inputs in fp32
-    numbers += 3 * wide * width if feeds else 0  # gate, its activation, and up
+    numbers += 3 * wide * width if feeds else 0  # gate, its activation, and up; of xIELU input, square, exponential
+    if not spec.mlp_gate:  # the sign of its input, and the factor of a trained alpha
+        numbers += wide * (1 + whole * width)
     numbers += _mixture_kept(spec, layer, width, whole=whole)
     numbers += _mixer_kept(recipe, layer, width)
     if mixes and layer.mixer_kept is None:

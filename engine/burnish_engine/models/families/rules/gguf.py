@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec, RopeSpec
 
-Metadata = dict[str, int | float | bool | str | list[int] | list[bool]]
+Metadata = dict[str, int | float | bool | str | list[int] | list[bool] | list[float]]
 """GGUF keys without the architecture's prefix, such as `attention.head_count`, to their values; a list has one value
 per layer."""
 Oddities = list[tuple[str, bool]]
@@ -59,6 +59,8 @@ class GgufRules:
             that the file has for each: parts of equally many rows, from top to bottom.
         parameters: names below a layer of parameters that are neither weight nor bias of a module, and their names
             below a block of the file.
+        numbers: names below a layer of parameters of one number, and the whole keys under which the file has that of
+            each layer.
     """
 
     architecture: str
@@ -74,6 +76,7 @@ class GgufRules:
     computes_window: bool = False
     modules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, str] = field(default_factory=dict)
 
     def all_metadata(self, spec: DecoderSpec, config: Mapping[str, Any]) -> Metadata:
         """Make the architecture's keys of a model that `advise.facts.gguf_rules` accepts."""

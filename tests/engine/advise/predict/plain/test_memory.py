@@ -45,7 +45,7 @@ SHAPE = {
     "vocab_size": 1200,
     "tie_word_embeddings": True,
 }
-FAMILIES = {"llama": {}, "qwen2": {}, "qwen3": {"head_dim": 96}}
+FAMILIES = {"llama": {}, "qwen2": {}, "qwen3": {"head_dim": 96}, "apertus": {}}
 
 
 def kept_bytes(family, layers, dtype, section, *, apart=False):

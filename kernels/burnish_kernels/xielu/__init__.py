@@ -1,0 +1,1 @@
+"""xIELU: the activation of a feed-forward without a gate, with constants of each layer."""

@@ -51,6 +51,40 @@ def _pair_columns(half, HALF: tl.constexpr, INTERLEAVED: tl.constexpr):
 
 
 @triton.jit
+def _load_pairs(rows_ptr, half, valid, inside, HALF: tl.constexpr, HALF_BLOCK: tl.constexpr, INTERLEAVED: tl.constexpr):
+    """Load the first and the second numbers of each row's pairs. Neighbors are read side by side and parted after."""
+    if INTERLEAVED:
+        column = tl.arange(0, 2 * HALF_BLOCK)[None, :]
+        both = _load(rows_ptr, column, valid[:, None] & (column < 2 * HALF))
+        first, second = tl.split(tl.reshape(both, [both.shape[0], HALF_BLOCK, 2]))
+    else:
+        first, second = _load(rows_ptr, half, inside), _load(rows_ptr, HALF + half, inside)
+    return first, second
+
+
+@triton.jit
+def _store_pairs(
+    rows_ptr,
+    first,
+    second,
+    half,
+    valid,
+    inside,
+    HALF: tl.constexpr,
+    HALF_BLOCK: tl.constexpr,
+    INTERLEAVED: tl.constexpr,
+):
+    """Store what `_load_pairs` loads."""
+    if INTERLEAVED:
+        column = tl.arange(0, 2 * HALF_BLOCK)[None, :]
+        both = tl.reshape(tl.join(first, second), [first.shape[0], 2 * HALF_BLOCK])
+        tl.store(rows_ptr + column, both, mask=valid[:, None] & (column < 2 * HALF))
+    else:
+        tl.store(rows_ptr + half, first, mask=inside)
+        tl.store(rows_ptr + HALF + half, second, mask=inside)
+
+
+@triton.jit
 def _load_angles(table_ptr, index_ptr, token, valid, half, inside, HALF: tl.constexpr):
     """Load cosine and sine of each row's pairs."""
     position = tl.load(index_ptr + token, mask=valid, other=0).to(tl.int64)[:, None]
@@ -92,8 +126,7 @@ def _forward_rows(
     if HALF > 0:
         half = tl.arange(0, HALF_BLOCK)[None, :]
         inside = valid[:, None] & (half < HALF)
-        one, other = _pair_columns(half, HALF, INTERLEAVED)
-        first, second = _load(x_rows, one, inside), _load(x_rows, other, inside)
+        first, second = _load_pairs(x_rows, half, valid, inside, HALF, HALF_BLOCK, INTERLEAVED)
         cos, sin = _load_angles(table_ptr, index_ptr, token, valid, half, inside, HALF)
         if NORM:
             square += tl.sum(first * first + second * second, axis=1)
@@ -106,12 +139,13 @@ def _forward_rows(
     inverse = tl.rsqrt(square / D + eps)[:, None]
     if HALF > 0:
         if NORM:
+            one, other = _pair_columns(half, HALF, INTERLEAVED)
             factor = _load_factor(weight_ptr, one, inside, ONE_PLUS)
             first = _normalize(first, inverse, factor, TYPE, ONE_PLUS)
             factor = _load_factor(weight_ptr, other, inside, ONE_PLUS)
             second = _normalize(second, inverse, factor, TYPE, ONE_PLUS)
-        tl.store(y_rows + one, (first * cos - second * sin).to(TYPE), mask=inside)
-        tl.store(y_rows + other, (second * cos + first * sin).to(TYPE), mask=inside)
+        turned_first, turned_second = (first * cos - second * sin).to(TYPE), (second * cos + first * sin).to(TYPE)
+        _store_pairs(y_rows, turned_first, turned_second, half, valid, inside, HALF, HALF_BLOCK, INTERLEAVED)
     if WRITE_REST:
         if NORM:
             factor = _load_factor(weight_ptr, rest, in_rest, ONE_PLUS)
@@ -157,12 +191,12 @@ def _backward_rows(
     if HALF > 0:
         half = tl.arange(0, HALF_BLOCK)[None, :]
         inside = valid[:, None] & (half < HALF)
-        one, other = _pair_columns(half, HALF, INTERLEAVED)
-        dy_first, dy_second = _load(dy_rows, one, inside), _load(dy_rows, other, inside)
+        dy_first, dy_second = _load_pairs(dy_rows, half, valid, inside, HALF, HALF_BLOCK, INTERLEAVED)
         cos, sin = _load_angles(table_ptr, index_ptr, token, valid, half, inside, HALF)
         first, second = dy_first * cos + dy_second * sin, dy_second * cos - dy_first * sin
         if NORM:
-            x_first, x_second = _load(x_rows, one, inside), _load(x_rows, other, inside)
+            x_first, x_second = _load_pairs(x_rows, half, valid, inside, HALF, HALF_BLOCK, INTERLEAVED)
+            one, other = _pair_columns(half, HALF, INTERLEAVED)
             first *= _load_factor(weight_ptr, one, inside, ONE_PLUS)
             second *= _load_factor(weight_ptr, other, inside, ONE_PLUS)
             square += tl.sum(x_first * x_first + x_second * x_second, axis=1)
@@ -182,8 +216,7 @@ def _backward_rows(
     if HALF > 0:
         if NORM:
             first, second = inverse * (first - x_first * along), inverse * (second - x_second * along)
-        tl.store(dx_rows + one, first.to(TYPE), mask=inside)
-        tl.store(dx_rows + other, second.to(TYPE), mask=inside)
+        _store_pairs(dx_rows, first.to(TYPE), second.to(TYPE), half, valid, inside, HALF, HALF_BLOCK, INTERLEAVED)
     if WRITE_REST:
         if NORM:
             passed = inverse * (passed - x_rest * along)

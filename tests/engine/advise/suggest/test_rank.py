@@ -44,7 +44,7 @@ def machine_of(name):
 @cache
 def rank(machine, target="laptop"):
     """The whole catalog for a usual job; takes seconds, so each is made once."""
-    return ranking.rank(machine_of(machine), catalog(), TARGETS[target])
+    return [one.ranked for one in ranking.judge_all(machine_of(machine), catalog(), TARGETS[target])]
 
 
 def first(machine, target="laptop", dataset=None):

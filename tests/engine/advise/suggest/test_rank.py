@@ -155,7 +155,7 @@ def test_verdicts_name_what_is_in_the_way():
 def test_a_mixture_is_worth_what_a_dense_model_between_its_two_sizes_is():
     names = [f"Qwen/Qwen3-{size}" for size in ("14B", "30B-A3B", "8B")]
     models = [find_model(name).model_copy(update={"exports": True}) for name in reversed(names)]
-    assert [one.model.name for one in ranking.rank(H100, models, DESKTOP)] == names
+    assert [one.ranked.model.name for one in ranking.judge_all(H100, models, DESKTOP)] == names
 
 
 @pytest.mark.full

@@ -163,7 +163,7 @@ def test_what_cannot_leave_as_a_gguf_comes_after_what_can():
     models = [
         model.model_copy(update={"exports": model.exports and number % 3 > 0}) for number, model in enumerate(catalog())
     ]
-    ranked = ranking.rank(H200, models, DESKTOP)
+    ranked = [one.ranked for one in ranking.judge_all(H200, models, DESKTOP)]
     fitting = [one for one in ranked if not one.verdict.startswith("too_big")]
     kinds = [one.model.exports for one in fitting]
     assert kinds == sorted(kinds, reverse=True)
@@ -185,7 +185,8 @@ def test_a_processor_trains_small_models_and_says_how_long_others_take():
     slow = [one for one in ranked if one.verdict == "tight" and one.model.exports]
     assert slow
     assert any("hours" in one.reason and f"{ranking.USUAL_TOKENS:,} tokens" in one.reason for one in slow)
-    own = ranking.rank(machine_of("cpu_16"), [one.model for one in slow], TARGETS["laptop"], dataset=CHATS)
+    judged = ranking.judge_all(machine_of("cpu_16"), [one.model for one in slow], TARGETS["laptop"], dataset=CHATS)
+    own = [one.ranked for one in judged]
     assert not any(f"{ranking.USUAL_TOKENS:,}" in one.reason for one in own)
 
 
@@ -204,7 +205,8 @@ def test_long_documents_call_for_a_model_that_reads_them():
 
 def test_what_is_here_is_marked_and_downloads_have_a_size():
     models = [one for one in catalog() if one.name in {"Qwen/Qwen3-8B", "Qwen/Qwen3-14B"}]
-    ranked = by_name(ranking.rank(H100, models, LAPTOP, here={"Qwen/Qwen3-8B"}))
+    judged = ranking.judge_all(H100, models, LAPTOP, here={"Qwen/Qwen3-8B"})
+    ranked = by_name([one.ranked for one in judged])
     assert ranked["Qwen/Qwen3-8B"].here
     assert not ranked["Qwen/Qwen3-14B"].here
     assert ranked["Qwen/Qwen3-14B"].download_bytes == pytest.approx(29.5 * BILLION, rel=0.01)

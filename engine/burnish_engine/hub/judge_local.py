@@ -8,7 +8,7 @@ from typing import Any
 from burnish_engine.advise.facts.shape import parameters
 from burnish_engine.advise.plan.recipe_fit import RecipeFit
 from burnish_engine.advise.suggest.rank import is_quantized
-from burnish_engine.advise.suggest.settings import quick_fit
+from burnish_engine.advise.suggest.settings import FitInputs, quick_fit
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.advice import LocalModel
 from burnish_engine.contract.facts.facts import DatasetFacts
@@ -64,7 +64,7 @@ def _judge(model: FoundModel, machine: MachineFacts, target: TargetSection, data
         source = open_model(folder)
         check_token_ids(source)
         known["parameters"] = parameters(source.spec) if source.spec else 0
-        fit = source.spec and quick_fit(folder, source.spec, machine, target, dataset, config=source.config)
+        fit = source.spec and quick_fit(FitInputs(folder, source.spec, machine, target, dataset, config=source.config))
     except BurnishError as error:  # also one of weights in a form that cannot be trained on here
         return LocalModel(**known, verdict="unusable", reason=error.what)
     if not fit:

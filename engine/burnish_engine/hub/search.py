@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from burnish_engine.advise.suggest.settings import quick_fit
+from burnish_engine.advise.suggest.settings import FitInputs, quick_fit
 from burnish_engine.contract.errors import BurnishError, SetupError
 from burnish_engine.contract.facts.advice import FoundOnHub
 from burnish_engine.contract.facts.facts import DatasetFacts
@@ -148,5 +148,5 @@ def _judge(
         return listed("unknown", OTHER_FAMILY)
     if config.get("quantization_config") and not (spec.has_mxfp4_experts or stores_nf4(config)):
         return listed("unknown", _QUANTIZED)
-    fit = quick_fit(answer.id, spec, machine, target, dataset, config=config)
+    fit = quick_fit(FitInputs(answer.id, spec, machine, target, dataset, config=config))
     return listed("too_big", TOO_BIG) if fit is None else listed(**judgment(fit))

@@ -7,7 +7,7 @@ from pathlib import Path
 from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, fetched_models, find_model, search
 from burnish_engine.advise.suggest.capacity import find_capacity
 from burnish_engine.advise.suggest.objective import proposed_objective
-from burnish_engine.advise.suggest.rank import rank
+from burnish_engine.advise.suggest.rank import judge_all
 from burnish_engine.advise.suggest.suggest import ChosenModel, TrainingGoal, chosen_model, suggest
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
@@ -57,8 +57,8 @@ class AdviceRequests:
         """Return the catalog, best model first."""
         here = fetched_models(catalog()) | {EMBEDDED}
         found = search(request.query, catalog())
-        ranked = rank(self._machine.facts(), found, request.target, here=here, dataset=self._rows(request))
-        return Result(id=request.id, models=ranked)
+        judged = judge_all(self._machine.facts(), found, request.target, here=here, dataset=self._rows(request))
+        return Result(id=request.id, models=[model.ranked for model in judged])
 
     def local_models(self, request: LocalModelsRequest, job: Job) -> Result:
         """Return the models on this machine, those that train best first."""

@@ -85,11 +85,11 @@ def remembered_fits():
 
     real = rank.quick_fit
 
-    def once(name, spec, machine, target, on_data, **options):
-        asked = [spec, machine, target, *([on_data] if on_data else [])]
-        key = (name, *(one.model_dump_json() for one in asked), *options.items())
+    def once(inputs):
+        asked = [inputs.spec, inputs.machine, inputs.target, *([inputs.dataset] if inputs.dataset else [])]
+        key = (inputs.path, *(one.model_dump_json() for one in asked))
         if key not in FITS:
-            FITS[key] = real(name, spec, machine, target, on_data, **options)
+            FITS[key] = real(inputs)
         return FITS[key]
 
     return patch.object(rank, "quick_fit", once)

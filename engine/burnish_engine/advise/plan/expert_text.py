@@ -1,11 +1,15 @@
-"""Writes a plan's sentences on the experts of a mixture: the rank of their adapters, its memory, and one that fits."""
+"""Counts what ranks of adapters take, finds the largest that fits, and writes a plan's sentences on them."""
 
 from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
 
 from burnish_engine.advise.facts.planned_run import PlannedRun
 from burnish_engine.advise.facts.shape import BYTES_OF, adapter_parameters
 from burnish_engine.advise.facts.trained_bytes import flat_optimizer_bytes
 from burnish_engine.contract.facts.advice import FittingRank
+from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.contract.units import memory_size
 from burnish_engine.models.families.adapter_targets import expert_rank
 
@@ -75,6 +79,28 @@ def adapter_text(run: PlannedRun) -> str:
     return f"the adapter of rank {run.recipe.adapter.rank}{each} takes {size} with its gradients and optimizer"
 
 
+def fitting_rank(
+    adapter: AdapterSection, of_experts: int, fits: Callable[[AdapterSection], bool]
+) -> FittingRank | None:
+    """Return the largest lower rank that fits; None where none does, or where the recipe does not choose the rank.
+
+    Where experts have adapters, their rank is lowered, and that of all others stays. If that is not enough, it is
+    `adapter.rank`, of which experts then get their share.
+
+    Args:
+        adapter: adapter section of the recipe, which does not fit.
+        of_experts: rank of each expert's adapter; 0: they have none.
+        fits: function that says whether a run with another adapter section fits.
+    """
+    if adapter.method == "full" or adapter.start:
+        return None
+    if of_experts and (rank := _largest_rank(of_experts, lambda rank: fits(_with_ranks(adapter, expert_rank=rank)))):
+        return FittingRank(key="adapter.expert_rank", rank=rank)
+    if rank := _largest_rank(adapter.rank, lambda rank: fits(_with_ranks(adapter, rank=rank, expert_rank=0))):
+        return FittingRank(key="adapter.rank", rank=rank, clears_expert_rank=bool(adapter.expert_rank))
+    return None
+
+
 def lower_rank_text(found: FittingRank | None) -> str:
     """Name a setting and the rank that fits, as what completes "lower"; empty for None."""
     if found is None:
@@ -102,3 +128,12 @@ def _state_bytes(run: PlannedRun, rank: int) -> int:
         run.spec, adapter, recipe.train.optimizer, cuda=run.device.cuda, masked=recipe.masking.is_active
     )
     return state.device * _of_experts(run, rank) // adapter_parameters(run.spec, adapter)
+
+
+def _largest_rank(limit: int, fits: Callable[[int], bool]) -> int:
+    """Return the largest rank below a limit that fits; 0: none does."""
+    return limit - 1 - bisect_left(range(limit - 1), True, key=lambda lower: fits(limit - 1 - lower))
+
+
+def _with_ranks(adapter: AdapterSection, **ranks: int) -> AdapterSection:
+    return adapter.model_copy(update=ranks)

@@ -116,22 +116,6 @@ def refusal(
     return shape._replace(remedy=other.remedy) if shape and other else shape or other
 
 
-def finished_refusal(
-    kind: ExportKind, config: Config, spec: DecoderSpec | None, trained: Path | None, name: str
-) -> Refusal | None:
-    """Find out why one kind of export of a finished model does not work; None where it works.
-
-    Args:
-        kind: kind of export.
-        config: config.json of the base model.
-        spec: shape of the base model; None where it is not known in detail.
-        trained: folder of the adapter; None where the model is exported as it is.
-        name: the model's name in the reason.
-    """
-    adapter = AdapterSection() if trained is not None else AdapterSection(method="full")
-    return refusal(kind, config, spec, adapter, trained=trained, name=name)
-
-
 def _proof_note(exports: Sequence[ExportChoice], spec: DecoderSpec, longest: int) -> str:
     tokens = min(longest, _COMPARED_TOKENS, spec.max_context)
     angle = tokens * rounded_rope_angle(spec)

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from burnish_engine.advise.facts.engine_choice import Config, choose_engine
 from burnish_engine.advise.facts.planned_run import PlannedDevice, PlannedRun
 from burnish_engine.advise.facts.shape import BYTES_OF, GIB, parameters
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
-from burnish_engine.advise.facts.workload import (
-    MicroBatchSize,
-    bucket_tokens,
-    sequence_lengths,
-    token_span,
-    workload,
-)
 from burnish_engine.advise.plan.calibrate import CorrectedPrediction, correct_prediction
 from burnish_engine.advise.plan.disk_space import export_disk_bytes, export_space_note, training_disk
-from burnish_engine.advise.plan.expert_text import adapter_bytes, adapter_text, lower_rank_text, rank_of_experts
+from burnish_engine.advise.plan.expert_text import (
+    adapter_bytes,
+    adapter_text,
+    fitting_rank,
+    lower_rank_text,
+    rank_of_experts,
+)
 from burnish_engine.advise.plan.exports import export_notes, planned_exports
-from burnish_engine.advise.plan.plan_text import lacks_memory, notes_on, problems_of, streaming_note
+from burnish_engine.advise.plan.plan_text import (
+    lacks_memory,
+    notes_on,
+    problems_of,
+    room_problems,
+    streaming_note,
+    task_notes,
+)
 from burnish_engine.advise.plan.planned_memory import LOADING_BYTES, MemoryChoice, choose_memory
-from burnish_engine.advise.plan.rank_fit import fitting_rank
+from burnish_engine.advise.plan.planned_work import PlannedWork, planned_work
 from burnish_engine.advise.plan.run_time import KL_WORK, predicted_pace, time_parts
 from burnish_engine.advise.plan.shared_steps import shared_note, shared_problems, shared_steps
-from burnish_engine.advise.plan.task_text import task_notes
 from burnish_engine.advise.predict.fast_parts import memory_parts
 from burnish_engine.advise.predict.fast_speed import fast_seconds
 from burnish_engine.advise.predict.plain.memory import plain_memory, uses_own_attention
@@ -38,25 +42,12 @@ from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe.on_gpus import refuse_missing_gpu
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
-from burnish_engine.contract.units import file_size, memory_size
+from burnish_engine.contract.units import memory_size
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
 from burnish_engine.models.checkpoint.spec import is_counted
 from burnish_engine.models.families.adapter_targets import check_spec_targets, planned_coverage
 
-_SUPERVISED_UNKNOWN = 0.6  # share of supervised tokens where the dataset was not inspected
-_FILL_UNKNOWN = 0.9
-_SAME_BUDGET = 0.02  # share by which the budget of an inspection, computed from rounded counts, may differ
 _ABOUT = 1.01  # corrections by past runs are no more exact than this
-
-
-@dataclass(frozen=True)
-class _PlannedWork:
-    """The micro-batches, steps and tokens of a run."""
-
-    largest: MicroBatchSize  # size of the largest micro-batch
-    average: MicroBatchSize  # size of the average micro-batch
-    steps: int | None  # number of optimizer steps; None where the data is not known
-    tokens: int | None  # number of tokens that the run trains on; None where not known
 
 
 def plan_run(
@@ -95,7 +86,7 @@ def plan_run(
     target_notes = check_spec_targets(spec, recipe.adapter) if known else []
     engine = choose_engine(recipe, spec, device.gpu(machine), device.precision, config)
     run = PlannedRun(recipe, spec, machine, device, engine, dataset)
-    work = _work(recipe, dataset)
+    work = planned_work(recipe, dataset)
     processes = 1 if launched or not recipe.devices.shares else len(recipe.devices.gpus)
     free, whole, name = _memory_of(machine, device, processes)
     choice = choose_memory(run, work.largest, free, quick=quick) if engine.fast else None
@@ -131,18 +122,7 @@ def plan_run(
             f"{ranks}. {leave}Raise it, {again}or lower train.micro_batch_tokens "
             f"(now {recipe.train.micro_batch_tokens:,}) and data.max_length{instead}."
         )
-    if host > machine.ram_free_bytes:
-        what = f"Loading, and {memory_size(locked)} that layers keep there, need" if locked else "Loading needs"
-        problems.append(
-            f"{what} about {memory_size(host)} of system memory and {memory_size(machine.ram_free_bytes)} is free. "
-            "Close other programs."
-        )
-    if disk > machine.disk_free_bytes:
-        problems.append(
-            f"Checkpoints and trained weights need about {file_size(disk)} of disk and "
-            f"{file_size(machine.disk_free_bytes)} is free. Free some space, or keep fewer checkpoints "
-            "(train.keep_checkpoints)."
-        )
+    problems += room_problems(machine, host, locked, disk)
     return RunPlan(
         device=name,
         memory=memory,
@@ -235,7 +215,7 @@ def _fullest(device: PlannedDevice, recipe: Recipe, machine: MachineFacts) -> Pl
 
 
 def _predicted(
-    run: PlannedRun, work: _PlannedWork, choice: MemoryChoice | None
+    run: PlannedRun, work: PlannedWork, choice: MemoryChoice | None
 ) -> tuple[CorrectedPrediction, SharedSteps | None]:
     """Predict the peak's components and the speed for the engine that would run, corrected by past runs."""
     recipe, spec, average = run.recipe, run.spec, work.average
@@ -264,7 +244,7 @@ def _predicted(
     return correct_prediction(run, parts, times * average.tokens / (work_on_pass * alone_s)), shared
 
 
-def _alone_note(run: PlannedRun, work: _PlannedWork, free: int, shared: SharedSteps | None) -> str:
+def _alone_note(run: PlannedRun, work: PlannedWork, free: int, shared: SharedSteps | None) -> str:
     """Say what GPUs that share a whole model out would do alone; empty where they could not, or nothing is known."""
     devices = run.recipe.devices
     if devices.strategy != "sharded" or not shared or shared.exchange_ms is None:
@@ -284,7 +264,7 @@ def _budget(recipe: Recipe, choice: MemoryChoice | None) -> int:
     return choice.budget_bytes if choice else int(recipe.memory.budget_gib * GIB)
 
 
-def _fits_with(run: PlannedRun, work: _PlannedWork, free: int) -> Callable[[AdapterSection], bool]:
+def _fits_with(run: PlannedRun, work: PlannedWork, free: int) -> Callable[[AdapterSection], bool]:
     """Return a function that says whether the run fits into the device's memory with another adapter."""
 
     def fits(adapter: AdapterSection) -> bool:
@@ -293,7 +273,7 @@ def _fits_with(run: PlannedRun, work: _PlannedWork, free: int) -> Callable[[Adap
     return fits
 
 
-def _fits(run: PlannedRun, work: _PlannedWork, free: int) -> bool:
+def _fits(run: PlannedRun, work: PlannedWork, free: int) -> bool:
     """Return whether a run fits into the device's free memory, and into the recipe's budget where it has one."""
     choice = choose_memory(run, work.largest, free, quick=True) if run.engine.fast else None
     total = sum(part.bytes for part in _predicted(run, work, choice)[0].parts)
@@ -304,64 +284,6 @@ def _fits(run: PlannedRun, work: _PlannedWork, free: int) -> bool:
 def _speed_source(gpu: GpuFacts | None, runs: int) -> str:
     estimated = f"estimated from {gpu_rates(gpu).source}" if gpu else "estimated"
     return f"{estimated}, corrected by {runs} runs here" if runs else estimated
-
-
-def _work(recipe: Recipe, dataset: DatasetFacts | None) -> _PlannedWork:
-    """Compute the largest and the average micro-batch, and the number of steps.
-
-    The facts may be from another token budget; supervised tokens and micro-batches are scaled to this one.
-    """
-    budget, train, max_length = recipe.train.micro_batch_tokens, recipe.train, recipe.data.max_length
-    span = token_span(sequence_lengths(dataset), max_length)
-    if dataset is None or not dataset.tokens or not dataset.micro_batches:
-        supervised_tokens = budget if recipe.data.learn == "everything" else int(budget * _SUPERVISED_UNKNOWN)
-        average = int(budget * _FILL_UNKNOWN)
-        steps = train.max_steps or None
-        limits = [limit for limit in (train.max_tokens, train.max_steps * train.accumulation * average) if limit]
-        return _PlannedWork(
-            MicroBatchSize(budget, supervised_tokens, longest=max_length, span=span),
-            MicroBatchSize(
-                average,
-                int(supervised_tokens * _FILL_UNKNOWN),
-                bucket_tokens(average, budget, packed=train.pack),
-                span=span,
-            ),
-            steps,
-            min(limits, default=None),
-        )
-    tokens = dataset.tokens * dataset.train_rows / max(dataset.train_rows + dataset.validation_rows, 1)
-    share = dataset.supervised_tokens / dataset.tokens
-    found_budget = tokens / (dataset.micro_batches * dataset.fill) if dataset.fill else budget
-    longest = dataset.lengths.longest if dataset.lengths else budget
-    largest_tokens = (
-        min(budget, math.ceil(tokens)) if train.pack else min(budget, longest, max_length * recipe.preference.sequences)
-    )
-    found_largest = min(found_budget, tokens) if train.pack else longest
-    most = dataset.most_supervised * largest_tokens / found_largest or share * largest_tokens
-    passes = _packed_passes(recipe, dataset, tokens, found_budget) if train.pack else dataset.train_rows
-    average_tokens = min(tokens / passes, budget) if train.pack else tokens / passes
-    steps = math.ceil(passes * train.epochs / train.accumulation)
-    if train.max_steps:
-        steps = min(steps, train.max_steps)
-    total = steps * train.accumulation * average_tokens
-    total = min(total, tokens * train.epochs)
-    if train.max_tokens and total > train.max_tokens:
-        steps, total = math.ceil(steps * train.max_tokens / total), float(train.max_tokens)
-    learned = math.ceil(min(most, largest_tokens, share * tokens))
-    largest = MicroBatchSize(int(largest_tokens), learned, longest=min(longest, max_length), span=span)
-    rows = bucket_tokens(int(average_tokens), largest.tokens, packed=train.pack)
-    usual = MicroBatchSize(int(average_tokens), int(average_tokens * share), rows, span=span)
-    return _PlannedWork(largest, usual, max(steps, 1), int(total))
-
-
-def _packed_passes(recipe: Recipe, dataset: DatasetFacts, tokens: float, found_budget: float) -> float:
-    """Compute the micro-batches of an epoch: as the inspection packed them, or as packing with another budget gives."""
-    budget, lengths = recipe.train.micro_batch_tokens, dataset.lengths
-    if abs(found_budget / budget - 1) <= _SAME_BUDGET:
-        return dataset.micro_batches
-    if lengths is not None and lengths.sample:
-        return workload(dataset, recipe.data.max_length, recipe.data.overlong).passes(budget)
-    return max(tokens / (budget * (dataset.fill if dataset.micro_batches > 1 else _FILL_UNKNOWN)), 1)
 
 
 def _memory_of(machine: MachineFacts, device: PlannedDevice, processes: int) -> tuple[int, int, str]:

@@ -1,4 +1,4 @@
-"""Writes a run plan's sentences: why a run does not fit, what would make it fit, and other notes."""
+"""Writes a run plan's sentences: why a run does not fit, what would make it fit, what is scored, and other notes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ from burnish_engine.advise.plan.memory_solver import MARGIN_BYTES
 from burnish_engine.advise.plan.planned_memory import host_budget
 from burnish_engine.advise.predict.fast_shape import HostedLayer, distinct_layers, frozen_weights, hosted_layer
 from burnish_engine.advise.predict.transfers import SLOTS
+from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.advice import MemoryPart
+from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.recipe.eight_bit_use import NO_EIGHT_BITS, EightBitUse
 from burnish_engine.contract.recipe.memory_plan import AUTO, MemoryPlan
 from burnish_engine.contract.recipe.recipe import setting_notes
-from burnish_engine.contract.units import memory_size
+from burnish_engine.contract.recipe.recipe_task import TaskSection
+from burnish_engine.contract.units import file_size, memory_size
+from burnish_engine.scoring.recognize import is_suggested
+from burnish_engine.scoring.score import NO_ROW_REMEDY, no_row_text
 
 _WEIGHTS = {"base weights", "experts", "streamed weights", "shared weights"}
 _GROWS_WITH_TOKENS = {
@@ -96,6 +102,31 @@ def problems_of(
     return [f"{text} To make it fit: {', '.join(hints[:-1])}, or {hints[-1]}."]
 
 
+def room_problems(machine: MachineFacts, host: int, locked: int, disk: int) -> list[str]:
+    """Explain why system memory or the disk are too small for a run; nothing where they are not.
+
+    Args:
+        machine: facts of the machine.
+        host: bytes of system memory that the run needs.
+        locked: bytes of these that layers keep there.
+        disk: bytes of disk space that the run needs.
+    """
+    problems = []
+    if host > machine.ram_free_bytes:
+        what = f"Loading, and {memory_size(locked)} that layers keep there, need" if locked else "Loading needs"
+        problems.append(
+            f"{what} about {memory_size(host)} of system memory and {memory_size(machine.ram_free_bytes)} is free. "
+            "Close other programs."
+        )
+    if disk > machine.disk_free_bytes:
+        problems.append(
+            f"Checkpoints and trained weights need about {file_size(disk)} of disk and "
+            f"{file_size(machine.disk_free_bytes)} is free. Free some space, or keep fewer checkpoints "
+            "(train.keep_checkpoints)."
+        )
+    return problems
+
+
 def notes_on(run: PlannedRun) -> list[str]:
     """List further notes that a person should know."""
     notes = [run.engine.note] if run.engine.note else []
@@ -122,6 +153,40 @@ def notes_on(run: PlannedRun) -> list[str]:
         others = sum(user.bytes or 0 for user in gpu.users)
         if others > GIB:
             notes.append(f"Other programs hold {memory_size(others)} of this GPU; closing them leaves more room.")
+    return notes
+
+
+def task_notes(section: TaskSection, dataset: DatasetFacts | None) -> list[str]:
+    """List what a person should know of the held-out rows that the score of a task finds.
+
+    Args:
+        section: section of the recipe.
+        dataset: facts on the data; None: not known.
+
+    Raises:
+        UsageError: Somebody chose a metric that can score no held-out row. A suggested one is left out of the run.
+    """
+    report = dataset.report if dataset is not None else None
+    fit = report.task_fit if report is not None else None
+    if report is None or fit is None or not section.is_active:
+        return []
+    same = fit.section == section  # else facts of another score, which only say whether any could be
+    if not (fit.rows if same else fit.usable_rows):
+        text = no_row_text(section, fit.left_out)
+        if is_suggested(section, report.task):
+            return [f"{text} It was suggested, and is left out."]
+        if not report.sampled_rows:
+            raise UsageError(text, NO_ROW_REMEDY)
+        return [text]
+    notes = []
+    if same and fit.left_out:
+        left_out = "; ".join(f"{count} not scored: {why}" for why, count in fit.left_out.items())
+        notes.append(f"The task is scored on {fit.rows} held-out rows ({left_out}).")
+    if same and fit.long_replies:
+        notes.append(
+            f"The own replies of {fit.long_replies} of {fit.rows} scored rows do not end within "
+            f"{section.max_tokens:,} tokens (task.max_tokens). A reply that is cut there is not right: allow more."
+        )
     return notes
 
 

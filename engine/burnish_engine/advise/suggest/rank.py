@@ -13,7 +13,7 @@ from burnish_engine.advise.facts.shape import active_parameters
 from burnish_engine.advise.facts.workload import workload
 from burnish_engine.advise.plan.recipe_fit import RecipeFit, best_gpu
 from burnish_engine.advise.predict.on_target import OnTarget, on_target
-from burnish_engine.advise.suggest.settings import quick_fit
+from burnish_engine.advise.suggest.settings import FitInputs, quick_fit
 from burnish_engine.contract.facts.advice import CatalogModel, RankedModel
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.machine import MachineFacts
@@ -52,26 +52,6 @@ class JudgedModel:
     worth: float  # score that orders models of the same verdict
 
 
-def rank(
-    machine: MachineFacts,
-    models: Sequence[CatalogModel],
-    target: TargetSection,
-    *,
-    here: Collection[str] = (),
-    dataset: DatasetFacts | None = None,
-) -> list[RankedModel]:
-    """Rank models, best first.
-
-    Args:
-        machine: facts of the machine that trains, as it is now.
-        models: models of the catalog.
-        target: target section of the recipe.
-        here: names of the models whose files are on this machine.
-        dataset: facts of the training data; None where not known.
-    """
-    return [judged.ranked for judged in judge_all(machine, models, target, here=here, dataset=dataset)]
-
-
 def judge_all(
     machine: MachineFacts,
     models: Sequence[CatalogModel],
@@ -80,14 +60,14 @@ def judge_all(
     here: Collection[str] = (),
     dataset: DatasetFacts | None = None,
 ) -> list[JudgedModel]:
-    """Rank models as `rank` does, with the facts behind each judgment.
+    """Rank models, best first, with the facts behind each judgment.
 
     Args:
-        machine: same as in `rank`.
-        models: same as in `rank`.
-        target: same as in `rank`.
-        here: same as in `rank`.
-        dataset: same as in `rank`.
+        machine: facts of the machine that trains, as it is now.
+        models: models of the catalog.
+        target: target section of the recipe.
+        here: names of the models whose files are on this machine.
+        dataset: facts of the training data; None where not known.
     """
     judged = [_judge(model, machine, target, dataset, here=model.name in here) for model in models]
     good = [one.worth for one in judged if one.ranked.verdict == "good" and one.ranked.model.exports]
@@ -137,7 +117,7 @@ def training_seconds(fit: RecipeFit, dataset: DatasetFacts | None) -> float:
 def _judge(
     model: CatalogModel, machine: MachineFacts, target: TargetSection, dataset: DatasetFacts | None, *, here: bool
 ) -> JudgedModel:
-    fit = quick_fit(model.name, model.spec, machine, target, dataset)
+    fit = quick_fit(FitInputs(model.name, model.spec, machine, target, dataset))
     runs = on_target(model.spec, target)
     on_cpu = not machine.gpus
     verdict, reason = (

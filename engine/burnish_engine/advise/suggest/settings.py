@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal
 
 from burnish_engine.advise.facts.engine_choice import Config, fast_obstacle
@@ -39,30 +40,28 @@ _RSLORA_RANK = 64
 _SLOWER_IN_4_BITS = 0.8  # least share of the speed with which 4 bits are preferred to 16-bit weights in host memory
 
 
-def propose(
-    model_path: str,
-    spec: DecoderSpec,
-    machine: MachineFacts,
-    target: TargetSection,
-    dataset: DatasetFacts | None,
-    *,
-    preference: PreferenceSection | None = None,
-    separate_validation: bool = False,
-    config: Config | None = None,
-) -> SuggestedSettings | None:
+@dataclass(frozen=True)
+class FitInputs:
+    """A model and all that its settings depend on."""
+
+    path: str  # name of the model in the recipe
+    spec: DecoderSpec  # shape of the model
+    machine: MachineFacts  # facts of the machine that trains
+    target: TargetSection  # target section of the recipe
+    dataset: DatasetFacts | None  # facts that `inspect` found about the data, with this objective
+    preference: PreferenceSection | None = None  # what is learned of preferences; None: what the facts are of
+    config: Config | None = None  # config.json of the model; None where the model is not on this machine
+
+
+def propose(inputs: FitInputs, *, separate_validation: bool = False) -> SuggestedSettings | None:
     """Propose settings for one model; None where it cannot be trained on this machine.
 
     Args:
-        model_path: name of the model in the recipe.
-        spec: shape of the model.
-        machine: facts of the machine that trains.
-        target: target section of the recipe.
-        dataset: facts that `inspect` found about the data, with this objective.
-        preference: what is learned of preferences; None: what the facts are of.
+        inputs: model, machine, target and data.
         separate_validation: whether there are validation files, so that no rows need be held out.
-        config: config.json of the model; None where the model is not on this machine.
     """
-    fit = quick_fit(model_path, spec, machine, target, dataset, preference=preference, config=config)
+    machine, dataset = inputs.machine, inputs.dataset
+    fit = quick_fit(inputs)
     if fit is None:
         return None
     work = workload(dataset, fit.recipe.data.max_length) if dataset else None
@@ -90,13 +89,10 @@ def propose(
             "train": train,
             "adapter": adapter,
             "evaluation": evaluation,
-            "target": target,
+            "target": inputs.target,
         }
     )
-    explain(
-        settings,
-        SettingsContext(spec, machine, dataset, work, step_s, separate_validation=separate_validation),
-    )
+    explain(settings, SettingsContext(inputs.spec, machine, dataset, work, step_s, separate_validation))
     return settings
 
 
@@ -108,34 +104,25 @@ def task_section(dataset: DatasetFacts | None) -> TaskSection:
     return suggested_section(report.task)
 
 
-def quick_fit(
-    model_path: str,
-    spec: DecoderSpec,
-    machine: MachineFacts,
-    target: TargetSection,
-    dataset: DatasetFacts | None,
-    *,
-    preference: PreferenceSection | None = None,
-    config: Config | None = None,
-) -> RecipeFit | None:
+def quick_fit(inputs: FitInputs) -> RecipeFit | None:
     """Fit a model's recipe without the reasons, which is enough to rank it.
 
     The weights are in 16 bits where the card has room for them and for whole rows, else in 4 bits where that fits
     better or is not much slower than 16-bit weights in host memory.
     """
-    recipe = _start_recipe(model_path, spec, machine, target, dataset, preference=preference)
+    recipe, dataset = _start_recipe(inputs), inputs.dataset
     work = workload(dataset, recipe.data.max_length) if dataset else None
-    most = _step_tokens(work, machine, recipe.train.epochs)
+    most = _step_tokens(work, inputs.machine, recipe.train.epochs)
 
     def fitted(chosen: Recipe) -> RecipeFit | None:
-        return fit_recipe(chosen, spec, machine, dataset, most_tokens=most, config=config)
+        return fit_recipe(chosen, inputs.spec, inputs.machine, dataset, most_tokens=most, config=inputs.config)
 
     fit = fitted(recipe)
     streams = fit is not None and fit.plan.memory_plan is not None and bool(fit.plan.memory_plan.weights)
     on_card = fitted(recipe.model_copy(update={"memory": MemorySection(weights="card")})) if streams else fit
     if on_card is not None and on_card.comfortable and on_card.recipe.data.max_length >= recipe.data.max_length:
         return fit
-    quantized = _as_qlora(recipe, spec, machine, config)
+    quantized = _as_qlora(recipe, inputs)
     other = fitted(quantized) if quantized else None
     if fit is None or other is None:
         return fit or other
@@ -144,41 +131,26 @@ def quick_fit(
     return other if better > good or instead else fit
 
 
-def smallest(
-    model_path: str,
-    spec: DecoderSpec,
-    machine: MachineFacts,
-    target: TargetSection,
-    dataset: DatasetFacts | None,
-    *,
-    preference: PreferenceSection | None = None,
-    config: Config | None = None,
-) -> SuggestedSettings:
+def smallest(inputs: FitInputs) -> SuggestedSettings:
     """Propose the smallest settings where nothing fits; their plan shows what is missing."""
-    recipe = _start_recipe(model_path, spec, machine, target, dataset, preference=preference)
+    recipe = _start_recipe(inputs)
     recipe = recipe.model_copy(update={"adapter": recipe.adapter.model_copy(update={"rank": 8, "alpha": 16.0})})
-    fit = smallest_fit(_as_qlora(recipe, spec, machine, config) or recipe, spec, machine, dataset, config)
+    recipe = _as_qlora(recipe, inputs) or recipe
+    fit = smallest_fit(recipe, inputs.spec, inputs.machine, inputs.dataset, inputs.config)
     return SuggestedSettings(fit, fit.recipe)
 
 
-def _as_qlora(recipe: Recipe, spec: DecoderSpec, machine: MachineFacts, config: Config | None) -> Recipe | None:
+def _as_qlora(recipe: Recipe, inputs: FitInputs) -> Recipe | None:
     """Change a recipe to QLoRA; None where that is not possible, and on a CPU, where time is short before memory is."""
     model = recipe.model.model_copy(update={"quantize": "nf4"})
     quantized = recipe.model_copy(update={"model": model})
-    gpu = best_gpu(machine)
-    return None if gpu is None or fast_obstacle(quantized, spec, gpu, config) else quantized
+    gpu = best_gpu(inputs.machine)
+    return None if gpu is None or fast_obstacle(quantized, inputs.spec, gpu, inputs.config) else quantized
 
 
-def _start_recipe(
-    model_path: str,
-    spec: DecoderSpec,
-    machine: MachineFacts,
-    target: TargetSection,
-    dataset: DatasetFacts | None,
-    *,
-    preference: PreferenceSection | None,
-) -> Recipe:
+def _start_recipe(inputs: FitInputs) -> Recipe:
     """Make the settings that do not depend on the memory."""
+    spec, machine, dataset, preference = inputs.spec, inputs.machine, inputs.dataset, inputs.preference
     if preference is None:  # to rank models: what pairs take is the same for all objectives
         pairs = dataset is not None and dataset.sequence_lengths is not None
         preference = PreferenceSection(objective="dpo" if pairs else "sft")
@@ -187,7 +159,7 @@ def _start_recipe(
         length = min(length, CPU_ROW_TOKENS)
     work = workload(dataset, length) if dataset else None
     return Recipe(
-        model=ModelSection(path=model_path),
+        model=ModelSection(path=inputs.path),
         data=DataSection(max_length=length),
         adapter=_adapter(work),
         train=TrainSection(
@@ -197,7 +169,7 @@ def _start_recipe(
             precision=_precision(machine),
         ),
         preference=preference,
-        target=target,
+        target=inputs.target,
         devices=device_section(machine),
     )
 

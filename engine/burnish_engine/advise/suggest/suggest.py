@@ -16,7 +16,7 @@ from burnish_engine.advise.plan.recipe_fit import best_gpu, facts_for_recipe
 from burnish_engine.advise.predict.on_target import SLOWEST_TOKENS_PER_S, OnTarget, on_target
 from burnish_engine.advise.suggest.objective import choose_objective, objective_choices
 from burnish_engine.advise.suggest.rank import USUAL_TOKENS, JudgedModel, is_quantized, judge_all, judge_best
-from burnish_engine.advise.suggest.settings import propose, smallest
+from burnish_engine.advise.suggest.settings import FitInputs, propose, smallest
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.advice import CatalogModel, RunPlan, SettingChoice, Suggestion
 from burnish_engine.contract.facts.exports import export_text
@@ -83,11 +83,12 @@ def suggest(
     else:
         chosen, why = _choose(machine, models, goal, here)
     aim = choose_objective(goal.objective, goal.dataset, section=goal.preference)
-    wanted = (chosen.path, chosen.spec, machine, goal.target, goal.dataset)
-    apart = bool(goal.validation)
-    settings = propose(*wanted, preference=aim.preference, separate_validation=apart, config=chosen.config)
+    wanted = FitInputs(
+        chosen.path, chosen.spec, machine, goal.target, goal.dataset, aim.preference, config=chosen.config
+    )
+    settings = propose(wanted, separate_validation=bool(goal.validation))
     warnings = [] if settings else [_nothing_fits(chosen, machine, models, goal, here)]
-    settings = settings or smallest(*wanted, preference=aim.preference, config=chosen.config)
+    settings = settings or smallest(wanted)
     runs = on_target(chosen.spec, goal.target)
     recipe = _whole_recipe(settings.recipe, goal, runs, aim.shape)
     download = chosen.entry.download_bytes if chosen.entry and not chosen.here else 0

@@ -76,13 +76,14 @@ def search(
     """
     from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, fetched_models
     from burnish_engine.advise.facts.catalog import search as search_catalog
-    from burnish_engine.advise.suggest.rank import rank
+    from burnish_engine.advise.suggest.rank import judge_all
     from burnish_engine.hardware.probe import probe
 
     section = target_section(target, ram_gib, context)
     machine = probe()
     found = search_catalog(" ".join(query or []), catalog())
-    ranked = rank(machine, found, section, here=fetched_models(found) | {EMBEDDED})
+    judged = judge_all(machine, found, section, here=fetched_models(found) | {EMBEDDED})
+    ranked = [model.ranked for model in judged]
     if json:
         print_json("[" + ",\n".join(model.model_dump_json() for model in ranked) + "]")
     else:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from burnish_engine.advise.plan.exports import finished_refusal
+from burnish_engine.advise.plan.exports import refusal
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.exports import ExportKind
+from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.source import ModelSource
 
 
@@ -26,5 +27,6 @@ def check_kind(kind: ExportKind, source: ModelSource, adapter: Path | None) -> N
         from burnish_engine.models.transformers_path.model_shape import measured_spec  # loads torch
 
         spec = measured_spec(source.config)
-    if why := finished_refusal(kind, source.config, spec, adapter, source.name):
+    section = AdapterSection() if adapter is not None else AdapterSection(method="full")
+    if why := refusal(kind, source.config, spec, section, trained=adapter, name=source.name):
         raise UsageError(*why)

@@ -11,7 +11,6 @@ import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec, RopeSpec
-from burnish_engine.export.gguf.mxfp4 import repack
 from burnish_engine.export.gguf.tensor_names import places
 from burnish_engine.export.weights.experts import ExpertPart, StoredStack
 from burnish_engine.export.weights.merge import MergedWeights
@@ -155,6 +154,25 @@ def _matrices(weights: MergedWeights, stack: StoredStack, part: ExpertPart) -> I
 
 def _packed(weights: MergedWeights, stack: StoredStack, part: ExpertPart) -> Iterator[torch.Tensor]:
     return (repack(*weights.load_packed(stack, expert, part)) for expert in range(stack.stack.experts))
+
+
+def repack(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """Turn MXFP4 as safetensors hold it into GGUF's, bit for bit: the same codes and exponents in another order.
+
+    A block of 32 weights is one exponent (E8M0) and 32 codes (E2M1). gpt-oss's files hold neighbors in one byte, the
+    first in its low bits, and the exponents in a tensor of their own. GGUF's block (`block_mxfp4`, ggml-common.h) is
+    the exponent and then 16 bytes, of which byte i has weight i in its low and weight i + 16 in its high bits.
+
+    Args:
+        blocks: codes [rows, columns / 32, 16], the first of two neighbors in the low bits, uint8.
+        scales: exponents [rows, columns / 32], uint8.
+
+    Returns:
+        Bytes of GGUF's rows [rows, columns / 32 * 17], uint8.
+    """
+    codes = torch.stack([blocks & 15, blocks >> 4], dim=-1).flatten(-2)
+    packed = codes[..., :16] | codes[..., 16:] << 4
+    return torch.cat([scales[..., None], packed], dim=-1).flatten(1)
 
 
 def _bias(weights: MergedWeights, stack: StoredStack, part: ExpertPart) -> torch.Tensor:

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.base.staging import publish, require_folder, require_space, staging_folder
+from burnish_engine.export.weights.folders import must_be_free
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.experts.adapted_experts import AdaptedExperts
 from burnish_engine.models.decoder.lora_adapter import AdaptedModule, AdapterPlan, read_plan
@@ -44,8 +45,7 @@ def export_adapter_by_expert(source: ModelSource, adapter: Path, out: Path) -> P
         SetupError: The folder holds no adapter for this model.
         NoSpaceError: The adapter does not fit the disk.
     """
-    if out.exists() and (out.is_file() or any(out.iterdir())):
-        raise UsageError(f"{out} exists already and is not empty.", "Choose another folder, or delete this one first.")
+    must_be_free(out)
     spec, known = source.spec, family(source.spec.family) if source.spec else None
     plan = read_plan(adapter, known.modules(spec), known.all_expert_stacks(spec)) if spec and known else None
     if known is None or plan is None:

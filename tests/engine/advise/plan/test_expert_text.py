@@ -5,9 +5,17 @@ import pytest
 from burnish_engine.advise.facts.catalog import find_model
 from burnish_engine.advise.facts.engine_choice import EngineChoice
 from burnish_engine.advise.facts.planned_run import PlannedDevice, PlannedRun
-from burnish_engine.advise.plan.expert_text import adapter_bytes, expert_bytes, expert_notes, rank_of_experts
+from burnish_engine.advise.plan.expert_text import (
+    adapter_bytes,
+    expert_bytes,
+    expert_notes,
+    fitting_rank,
+    rank_of_experts,
+)
 from burnish_engine.advise.plan.plan import plan_run
+from burnish_engine.contract.facts.advice import FittingRank
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.contract.units import memory_size
 
 from support.machines.advice import machine
@@ -127,3 +135,33 @@ def test_what_is_trained_is_not_told_as_base_weights():
     problem = plan_run(Recipe.model_validate(recipe), QWEN, here).problems[0]
     assert "adapter.expert_rank" in problem
     assert "fits" in problem
+
+
+def fitting(room, of_experts=0, **adapter):
+    section = AdapterSection(**adapter)
+    return fitting_rank(section, of_experts, lambda tried: tried.rank + 8 * tried.expert_rank <= room)
+
+
+@pytest.mark.parametrize(("room", "rank"), [(96, 10), (103, 10), (24, 1), (143, 15), (400, 15)])
+def test_the_rank_of_experts_is_lowered_first(room, rank):
+    assert fitting(room, 16, rank=16, expert_rank=16) == FittingRank(key="adapter.expert_rank", rank=rank)
+
+
+def test_the_rank_of_all_is_lowered_where_that_of_experts_is_not_enough():
+    cleared = FittingRank(key="adapter.rank", rank=9, clears_expert_rank=True)
+    assert fitting(9, 16, rank=16, expert_rank=16) == cleared
+    assert fitting(9, 2, rank=16) == FittingRank(key="adapter.rank", rank=9)
+
+
+def test_a_dense_model_has_one_rank():
+    assert fitting(9, rank=16) == FittingRank(key="adapter.rank", rank=9)
+
+
+@pytest.mark.parametrize("adapter", [{"method": "full"}, {"start": "runs/first"}])
+def test_a_recipe_that_chooses_no_rank_has_none_that_fits(adapter):
+    assert fitting(9, 2, **adapter) is None
+
+
+def test_no_rank_fits_where_rank_one_does_not():
+    assert fitting(0, 2, rank=16) is None
+    assert fitting(0, 1, rank=1) is None

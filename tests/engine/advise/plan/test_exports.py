@@ -5,7 +5,7 @@ import json
 import pytest
 
 from burnish_engine.advise.facts.catalog import catalog
-from burnish_engine.advise.plan.exports import export_notes, exports_of, finished_refusal, planned_exports
+from burnish_engine.advise.plan.exports import export_notes, exports_of, planned_exports, refusal
 from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.contract.facts.exports import GGUF_KINDS, export_text, next_export
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -102,16 +102,16 @@ def test_an_adapter_for_llama_cpp_is_not_refused_for_merging(tmp_path, config, e
     """Nothing is merged for it, and what is offered instead works."""
     targets = ["mlp.experts.gate_up_proj"] if experts else None
     (tmp_path / "adapter_config.json").write_text(json.dumps({"target_parameters": targets}))
-    found = finished_refusal("lora-gguf", config, decoder_spec(config), tmp_path, "a model")
+    found = refusal("lora-gguf", config, decoder_spec(config), AdapterSection(), trained=tmp_path)
     assert "merge" not in found.what
     assert "--to adapter" in found.remedy
-    assert finished_refusal("adapter", config, decoder_spec(config), tmp_path, "a model") is None
+    assert refusal("adapter", config, decoder_spec(config), AdapterSection(), trained=tmp_path) is None
 
 
 def test_a_finished_adapter_says_itself_whether_experts_were_trained(tmp_path):
     def refused(config, targets):
         (tmp_path / "adapter_config.json").write_text(json.dumps({"target_parameters": targets}))
-        return finished_refusal("safetensors", config, decoder_spec(config), tmp_path, "a model")
+        return refusal("safetensors", config, decoder_spec(config), AdapterSection(), trained=tmp_path)
 
     assert refused(OTHER_MOE, ["mlp.experts.gate_up_proj"])
     assert refused(OTHER_MOE, None) is None

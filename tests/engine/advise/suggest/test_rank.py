@@ -44,7 +44,7 @@ def machine_of(name):
 @cache
 def rank(machine, target="laptop"):
     """The whole catalog for a usual job; takes seconds, so each is made once."""
-    return ranking.rank(machine_of(machine), catalog(), TARGETS[target])
+    return [one.ranked for one in ranking.judge_all(machine_of(machine), catalog(), TARGETS[target])]
 
 
 def first(machine, target="laptop", dataset=None):
@@ -155,7 +155,7 @@ def test_verdicts_name_what_is_in_the_way():
 def test_a_mixture_is_worth_what_a_dense_model_between_its_two_sizes_is():
     names = [f"Qwen/Qwen3-{size}" for size in ("14B", "30B-A3B", "8B")]
     models = [find_model(name).model_copy(update={"exports": True}) for name in reversed(names)]
-    assert [one.model.name for one in ranking.rank(H100, models, DESKTOP)] == names
+    assert [one.ranked.model.name for one in ranking.judge_all(H100, models, DESKTOP)] == names
 
 
 @pytest.mark.full
@@ -163,7 +163,7 @@ def test_what_cannot_leave_as_a_gguf_comes_after_what_can():
     models = [
         model.model_copy(update={"exports": model.exports and number % 3 > 0}) for number, model in enumerate(catalog())
     ]
-    ranked = ranking.rank(H200, models, DESKTOP)
+    ranked = [one.ranked for one in ranking.judge_all(H200, models, DESKTOP)]
     fitting = [one for one in ranked if not one.verdict.startswith("too_big")]
     kinds = [one.model.exports for one in fitting]
     assert kinds == sorted(kinds, reverse=True)
@@ -185,7 +185,8 @@ def test_a_processor_trains_small_models_and_says_how_long_others_take():
     slow = [one for one in ranked if one.verdict == "tight" and one.model.exports]
     assert slow
     assert any("hours" in one.reason and f"{ranking.USUAL_TOKENS:,} tokens" in one.reason for one in slow)
-    own = ranking.rank(machine_of("cpu_16"), [one.model for one in slow], TARGETS["laptop"], dataset=CHATS)
+    judged = ranking.judge_all(machine_of("cpu_16"), [one.model for one in slow], TARGETS["laptop"], dataset=CHATS)
+    own = [one.ranked for one in judged]
     assert not any(f"{ranking.USUAL_TOKENS:,}" in one.reason for one in own)
 
 
@@ -204,7 +205,8 @@ def test_long_documents_call_for_a_model_that_reads_them():
 
 def test_what_is_here_is_marked_and_downloads_have_a_size():
     models = [one for one in catalog() if one.name in {"Qwen/Qwen3-8B", "Qwen/Qwen3-14B"}]
-    ranked = by_name(ranking.rank(H100, models, LAPTOP, here={"Qwen/Qwen3-8B"}))
+    judged = ranking.judge_all(H100, models, LAPTOP, here={"Qwen/Qwen3-8B"})
+    ranked = by_name([one.ranked for one in judged])
     assert ranked["Qwen/Qwen3-8B"].here
     assert not ranked["Qwen/Qwen3-14B"].here
     assert ranked["Qwen/Qwen3-14B"].download_bytes == pytest.approx(29.5 * BILLION, rel=0.01)

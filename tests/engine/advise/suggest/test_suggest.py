@@ -6,7 +6,7 @@ import pytest
 
 from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, find_model
 from burnish_engine.advise.plan.plan import plan_run
-from burnish_engine.advise.suggest.settings import learning_rate, quick_fit
+from burnish_engine.advise.suggest.settings import FitInputs, learning_rate, quick_fit
 from burnish_engine.advise.suggest.suggest import ChosenModel, TrainingGoal, chosen_model, suggest
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.data_report import DatasetReport, TaskHint
@@ -227,9 +227,10 @@ def test_4_bits_are_suggested_only_where_the_fast_engine_trains():
     """The plain engine trains in 4 bits too, but no test takes a mixture of experts so from plan to export."""
     for entry in catalog():
         if family(entry.spec.family) is None:
-            assert quick_fit(entry.name, entry.spec, H100, LAPTOP, None).recipe.model.quantize == "none", entry.name
+            fit = quick_fit(FitInputs(entry.name, entry.spec, H100, LAPTOP, None))
+            assert fit.recipe.model.quantize == "none", entry.name
     entry = find_model("mistralai/Ministral-3-8B-Instruct-2512-BF16")
-    assert quick_fit(entry.name, entry.spec, DESKTOP_4060, LAPTOP, None).recipe.model.quantize == "nf4"
+    assert quick_fit(FitInputs(entry.name, entry.spec, DESKTOP_4060, LAPTOP, None)).recipe.model.quantize == "nf4"
 
 
 @pytest.mark.full

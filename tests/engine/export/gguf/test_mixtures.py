@@ -11,7 +11,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import read_header
-from burnish_engine.export.gguf.mxfp4 import repack
+from burnish_engine.export.gguf.planned_tensors import repack
 from burnish_engine.export.verify.limits import ROUNDED_ROPE_KL
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation.sampling import Sampling

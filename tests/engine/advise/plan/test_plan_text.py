@@ -2,7 +2,7 @@
 
 import pytest
 
-from burnish_engine.advise.plan.task_text import task_notes
+from burnish_engine.advise.plan.plan_text import task_notes
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.data_report import DatasetReport, TaskFit, TaskHint
 from burnish_engine.contract.recipe.recipe_task import TaskSection

@@ -148,7 +148,7 @@ def _wrong_numbers(header: GgufHeader, origin: Origin) -> list[str]:
             numbers = found if isinstance(found, tuple) else (found,)
             if layer >= len(numbers) or numbers[layer] != float(weights.load(base)):
                 wrong.add(key)
-    return [f"Its metadata {key} is not the trained model's." for key in sorted(wrong)]
+    return [f"Its metadata {key} is not the model's." for key in sorted(wrong)]
 
 
 def _arranged(architecture: str, base: str, weights: TrainedWeights, spec: DecoderSpec) -> torch.Tensor:

@@ -146,6 +146,7 @@ def check_tensors(
             parts = name.split(".")
             keys = _SHAPES.get(parts[-2], "hidden_size") if parts[-1] == "weight" else "its weight's rows"
             keys = "number and width of the experts, hidden_size" if "experts" in parts else keys
+            keys = "one number of the activation" if "act_fn" in parts else keys
             raise SetupError(
                 f"The tensor {stored.name} in {stored.file} has the shape {list(stored.shape)}; config.json says "
                 f"{list(shape)} ({keys}).",

@@ -26,6 +26,7 @@ from burnish_engine.runs.file_hashes import sha256_file
 
 from support.models.export import make_adapter, rows, tuned_model, write_16_bit
 from support.models.gguf_edit import edit_gguf
+from support.models.small_families import make_small
 from support.models.tiny import make_llama
 
 LLAMA3_ROPE = {
@@ -270,6 +271,20 @@ def change_template(keys):
 )
 def test_damaged_metadata_is_named(proven, tmp_path, change, words):
     assert words in problems(proven, edit_gguf(proven[2]["Q8_0"], tmp_path / "x.gguf", metadata=change))
+
+
+@pytest.mark.parametrize("role", ["alpha_p", "beta"])
+def test_wrong_numbers_of_an_activation_are_named(tmp_path, role):
+    source = make_small("swiss-ai/Apertus-8B-Instruct-2509", tmp_path / "base")
+    path, tokenizer, key = write_16_bit(source, None, tmp_path), load_tokenizer(source), f"xielu.{role}"
+
+    def halve_the_last(keys):
+        *others, last = keys[key]
+        keys[key] = [*others, last / 2]
+
+    for number, change in enumerate((without(key), halve_the_last)):
+        damaged = edit_gguf(path, tmp_path / f"{number}.gguf", metadata=change)
+        assert check_contents(damaged, Origin(source, None), tokenizer) == [f"Its metadata {key} is not the model's."]
 
 
 def test_a_wrong_score_of_a_sentencepiece_vocabulary_is_named():

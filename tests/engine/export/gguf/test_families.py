@@ -142,11 +142,14 @@ def test_what_llama_cpp_does_not_compute_is_refused(tmp_path, name, changes, wor
         ("zai-org/GLM-4-9B-0414", {"rope_scaling": {**YARN, "rope_type": "llama3"}}, "has llama3 rope"),
         ("zai-org/GLM-4-9B-0414", {"head_dim": 64}, ""),
         ("zai-org/glm-4-9b-chat-hf", {"head_dim": 64}, "heads that do not make up its width"),
+        ("swiss-ai/Apertus-8B-Instruct-2509", {}, ""),
+        ("swiss-ai/Apertus-8B-Instruct-2509", {"tie_word_embeddings": True}, "has no head of its own"),
+        ("swiss-ai/Apertus-8B-Instruct-2509", {"hidden_act": "silu"}, "where xielu is expected"),
         ("Granite SWA, made up", {}, ""),
         ("Granite SWA, made up", {"sliding_window": None, "layer_types": ["full_attention"] * 24}, "has no window"),
     ],
 )
-def test_windows_and_ropes_that_llama_cpp_fixes_are_the_models_own(name, changes, words):
+def test_what_llama_cpp_fixes_is_the_models_own(name, changes, words):
     config = {**PUBLISHED[name], **changes}
     refused = gguf_refusal(config["model_type"], decoder_spec(config), config)
     assert (words in refused.what) if words else refused is None

@@ -41,6 +41,13 @@ GLM4 = (
 )
 """GLM-4's turns, without its rules for tools: a reply begins with a line break, and no token of its own ends it."""
 GLM4_TOKENS = ("[gMASK]", "<sop>")
+APERTUS = (
+    "{{- bos_token }}{%- for m in messages %}"
+    "{{- '<|' + m.role + '_start|>' + m.content + '<|' + m.role + '_end|>' }}"
+    "{%- endfor %}{%- if add_generation_prompt %}{{- '<|assistant_start|>' }}{%- endif %}"
+)
+"""Apertus's turns, without its message of the developer."""
+APERTUS_TOKENS = tuple(f"<|{role}_{end}|>" for role in ("user", "assistant") for end in ("start", "end"))
 LLAMA3 = TEMPLATES["llama3"][0]
 TURNS = {
     # name: published configuration, template, BOS, EOS, whether the tokenizer adds BOS, token that ends a turn
@@ -67,6 +74,9 @@ TURNS = {
     "OLMoE": ("allenai/OLMoE-1B-7B-0924", *TEMPLATES["olmo2"], False, "<|endoftext|>"),
     "Mixtral": ("mistralai/Mixtral-8x7B-v0.1", *TEMPLATES["mistral"], True, "</s>"),
     "LFM2-MoE": ("LiquidAI/LFM2-8B-A1B", LFM2, "<|startoftext|>", "<|im_end|>", True, "<|im_end|>"),
+    "Apertus": (
+        "swiss-ai/Apertus-8B-Instruct-2509", APERTUS, "<s>", "<|assistant_end|>", True, "<|assistant_end|>",
+    ),
     "gpt-oss": ("openai/gpt-oss-20b", HARMONY, "<|startoftext|>", "<|return|>", False, "<|return|>"),
     "DeepSeek distilled": ("Qwen/Qwen2.5-0.5B", *TEMPLATES["deepseek"], True, "<｜end▁of▁sentence｜>"),
 }  # fmt: skip
@@ -80,6 +90,7 @@ def tokenizer_of(template, bos, eos, adds_bos):
     def make(folder):
         known = (*SPECIAL, "<|eom_id|>", *HARMONY_TOKENS, *GLM4_TOKENS)
         written = [token for token in known if token in template or token in (bos, eos)]
+        written += APERTUS_TOKENS if template == APERTUS else ()
         specials = dict.fromkeys([*written, *filter(None, (bos, eos))])
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer, tokenizer.decoder = byte_level("digits"), decoders.ByteLevel()

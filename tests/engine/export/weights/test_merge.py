@@ -49,7 +49,7 @@ def test_every_method_is_merged_as_peft_computes_it(wide, tmp_path, method):
 
 @pytest.mark.full
 @pytest.mark.parametrize("method", ["lora", "rslora", "dora"])
-@pytest.mark.parametrize("name", ["llama", "gemma3", "phi4-mini", "lfm2", "granite4", "olmo2", "ministral3"])
+@pytest.mark.parametrize("name", ["llama", "gemma3", "phi4-mini", "lfm2", "granite4", "olmo2", "ministral3", "apertus"])
 def test_merged_weights_are_those_of_pefts_own_merge(tmp_path, name, method):
     from peft import PeftModel
 

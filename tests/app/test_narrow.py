@@ -277,14 +277,14 @@ def fill_sweep(qtbot, answers, window):
     window.bench.set_data_files(["/data/a.jsonl"])
     window.go_to("sweep")
     page = window.page("sweep")
-    qtbot.waitUntil(lambda: page.results is not None and page.results.isVisible() and page.plan.memory.isVisible())
+    qtbot.waitUntil(lambda: page.results is not None and page.results.isVisible() and page.plan.plan is not None)
 
 
 def fill_duel(qtbot, answers, window):
     answers.result("plan_duel", duels=[a_duel("planned", problems=[LONG])])
     window.bench.set_data_files(["/data/a.jsonl"])
     window.go_to("duel")
-    qtbot.waitUntil(window.page("duel").planning.card.about.isVisible)
+    qtbot.waitUntil(lambda: window.page("duel").planning.card.plan is not None)
 
 
 def test_the_verdict_of_a_duel_finds_room(show):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from PySide6.QtGui import QResizeEvent
-
 from burnish_app.comparison.titles import distinct_titles
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.look.language import tr
@@ -28,7 +26,7 @@ class ComparePage(Page):
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__(client, bench)
         self._runs: list[RunSummary] = []
-        self._found: RunsComparison | None = None
+        self._comparison: RunsComparison | None = None
         self._titles: list[str] = []
         self.nothing = NothingYet(
             EmptyState(
@@ -44,6 +42,7 @@ class ComparePage(Page):
         self.view.compared.connect(self._compared)
         self.view.failed.connect(self.failed)
         self.view.drawing_failed.connect(lambda text: self.banner("error", text))
+        self.resized.connect(self.view.fit_height)
         self.view.hide()
         self.column.addWidget(self.nothing)
         self.column.addWidget(self.view)
@@ -61,11 +60,6 @@ class ComparePage(Page):
     def hidden(self) -> None:
         """Stop following the runs."""
         self.view.stop()
-
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        """Set the heights of the charts."""
-        super().resizeEvent(event)
-        self.view.fit_height(self.height())
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
         """Keep the runs; those that were deleted are no longer compared."""
@@ -86,27 +80,29 @@ class ComparePage(Page):
         self.set_filling(fills=not several)
         self.view.setVisible(several)
         self.view.show_runs(runs if several else [], self._titles if several else [])
-        if self._found is not None and tuple(self._found.folders) != self.view.folders:
-            self._found = None
+        if self._comparison is not None and tuple(self._comparison.folders) != self.view.folders:
+            self._comparison = None
         self.set_status("ready" if several else "empty")
         self._offer()
 
-    def _compared(self, found: RunsComparison) -> None:
-        self._found = found
+    def _compared(self, comparison: RunsComparison) -> None:
+        self._comparison = comparison
         self._offer()
 
     def _best(self) -> str:
         """Return the folder of the run with the lowest held-out loss; empty: there is none."""
-        place = best_place(self._found) if self._found is not None else None
-        return self._found.folders[place] if self._found is not None and place is not None else ""
+        if self._comparison is None:
+            return ""
+        place = best_place(self._comparison)
+        return self._comparison.folders[place] if place is not None else ""
 
     def _offer(self) -> None:
         several = self.view.isVisibleTo(self)
         words = ""
         if several:
             words = plural(len(self._titles), "run")
-            if self._found is not None:
-                words = best_sentence(self._titles, self._found) or words
+            if self._comparison is not None:
+                words = best_sentence(self._titles, self._comparison) or words
         self.set_subtitle(words)
         self.choose.setVisible(several)
         self.duel.setVisible(several and len(self._titles) == 2)

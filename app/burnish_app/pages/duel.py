@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 
 from PySide6.QtCore import QTimer, QUrl, Signal
-from PySide6.QtGui import QDesktopServices, QGuiApplication, QResizeEvent
+from PySide6.QtGui import QDesktopServices, QGuiApplication
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.question import Question
 from burnish_app.look.language import tr
-from burnish_app.look.tokens import GAP_PX
 from burnish_app.state.failure_details import details_text
 from burnish_app.state.workbench import Workbench
-from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.pill import PillTone
-from burnish_app.widgets.basic.text import ShorteningBox, body
-from burnish_app.widgets.compare.followed_charts import FollowedCharts
+from burnish_app.widgets.compare.former_box import Former, FormerBox
+from burnish_app.widgets.compare.overlay_charts import FollowedCharts
 from burnish_app.widgets.duel.duel_curves import overlaid
 from burnish_app.widgets.duel.planning import DuelPlanning
 from burnish_app.widgets.duel.progress_card import DuelProgressCard
@@ -33,7 +30,6 @@ from burnish_engine.contract.serve.messages import Failure, Result
 from burnish_engine.contract.serve.replies import RunSummary
 
 _LOOK_MS = 1500
-_NEW = ""
 _PILLS: dict[str, tuple[str, PillTone]] = {
     "running": (tr("Running"), "live"),
     "stopped": (tr("Stopped"), "warning"),
@@ -60,21 +56,18 @@ class DuelPage(Page):
         self._listing = Question(client, self, self._duels_here, self.failed)
         self._look = QTimer(self, singleShot=True, interval=_LOOK_MS)
         self._look.timeout.connect(self._ask_duels)
-        self.former = ShorteningBox(by_content=True)
-        self.former.setAccessibleName(tr("Duel that is shown"))
-        self.former.setMinimumWidth(260)
-        self.former.addItem(tr("A new duel"), _NEW)
-        self.former.activated.connect(lambda _place: self._show())
-        self._former_row = row(body(tr("Show")), self.former, None, spacing_px=GAP_PX)
+        self.former = FormerBox(tr("Show"), tr("Duel that is shown"), tr("A new duel"))
+        self.former.chosen.connect(self._show)
         self.planning = DuelPlanning(client, bench)
-        self.planning.changed.connect(self._offer)
+        self.planning.card.changed.connect(self._offer)
         self.planning.started.connect(self._ask_duels)
-        self.planning.failed.connect(self.failed)
+        self.planning.card.failed.connect(self.failed)
         self.progress, self.verdict, self.curves = DuelProgressCard(), DuelVerdictCard(), FollowedCharts()
-        self.curves.failed.connect(lambda text: self.banner("error", text))
-        for widget in (self._former_row, self.planning, self.verdict, self.progress, self.curves):
+        self.curves.drawing_failed.connect(lambda text: self.banner("error", text))
+        self.resized.connect(self.curves.fit_height)
+        for widget in (self.former, self.planning, self.verdict, self.progress, self.curves):
             self.column.addWidget(widget)
-        self.reveal = self.add_secondary(tr("Show folder"), lambda: self._open_path(self._chosen_folder()), "folder")
+        self.reveal = self.add_secondary(tr("Show folder"), lambda: self._open_path(self.former.key), "folder")
         self.report = self.add_secondary(tr("Report"), self._open_report, "text")
         self.again = self.add_secondary(tr("New duel"), self._begin_anew, "add")
         self.stop = self.add_secondary(tr("Stop and save"), self._stop, "stop")
@@ -86,7 +79,7 @@ class DuelPage(Page):
     @property
     def duel(self) -> DuelFacts | None:
         """The duel that is shown; None: a new one is being planned."""
-        return next((one for one in self._duels if one.folder == self._chosen_folder()), None)
+        return next((duel for duel in self._duels if duel.folder == self.former.key), None)
 
     def shown(self) -> None:
         """Request the duels, and a plan."""
@@ -99,28 +92,26 @@ class DuelPage(Page):
         """Stop following runs."""
         self.curves.stop()
 
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        """Set the heights of the charts."""
-        super().resizeEvent(event)
-        self.curves.fit_height(self.height())
-
     def runs_changed(self, runs: list[RunSummary]) -> None:
-        """Offer the runs as sides; look after a duel that goes on while the page is not shown."""
+        """Offer the runs as sides; ask after a duel that is running while the page is not shown."""
         self.planning.show_runs(runs)
-        going = not self._knows_duels or any(one.status == "running" for one in self._duels)
-        if not self.isVisible() and going:
+        if not self.isVisible() and (self._is_any_running or not self._knows_duels):
             self._ask_duels()
 
     def show_duel(self, folder: str) -> None:
         """Choose a duel that was begun."""
-        self.former.setCurrentIndex(max(self.former.findData(folder), 0))
+        self.former.choose(folder)
         self._show()
+
+    @property
+    def _is_any_running(self) -> bool:
+        return any(duel.status == "running" for duel in self._duels)
 
     def _bench_changed(self, name: str) -> None:
         if name == "recipe":
             self.planning.show_draft()
         elif name == "choosing":
-            self.planning.follow_choosing()
+            self.planning.review()
         elif name == "duelists" and self.isVisible():
             self._take_duelists()
 
@@ -146,36 +137,32 @@ class DuelPage(Page):
             duels: all duels, newest first.
             choose: folder of the one to show; empty: the one shown before.
         """
-        folders = [one.folder for one in self._duels]
+        folders = [duel.folder for duel in self._duels]
         first = not self._knows_duels
         self._duels, self._knows_duels = duels, True
         self.duels_changed.emit(duels)
-        if [one.folder for one in duels] != folders or choose:
-            chosen = choose or self._chosen_folder()
-            if first and not chosen and not self.bench.duelists:
-                chosen = next((one.folder for one in duels if one.status == "running"), "")
-            before = self.former.blockSignals(True)
-            self.former.clear()
-            self.former.addItem(tr("A new duel"), _NEW)
-            for one in duels:
-                names = tr(" against ").join(side.name for side in one.sides)
-                self.former.addItem(f"{names}, {datetime.fromtimestamp(one.created):%Y-%m-%d %H:%M}", one.folder)
-            self.former.setCurrentIndex(max(self.former.findData(chosen), 0))
-            self.former.blockSignals(before)
+        if [duel.folder for duel in duels] != folders or choose:
+            if first and not choose and not self.former.key and not self.bench.duelists:
+                choose = next((duel.folder for duel in duels if duel.status == "running"), "")
+            against = tr(" against ")
+            former = [
+                Former(against.join(side.name for side in duel.sides), duel.created, duel.folder) for duel in duels
+            ]
+            self.former.offer(former, choose or None)
         self._show()
-        if self.isVisible() and any(one.status == "running" for one in duels):
+        if self.isVisible() and self._is_any_running:
             self._look.start()
 
     def _show(self) -> None:
         duel = self.duel
         self.planning.setVisible(duel is None)
-        self._former_row.setVisible(bool(self._duels))
+        self.former.setVisible(bool(self._duels))
         self.verdict.setVisible(duel is not None and duel.status == "finished")
         self.progress.setVisible(duel is not None)
         if duel is None:
             self.curves.stop()
             self.curves.hide()
-            self.planning.plan_soon()
+            self.planning.review()
         else:
             self.progress.show_duel(duel)
             if duel.status == "finished":
@@ -185,12 +172,8 @@ class DuelPage(Page):
                 self.curves.setVisible(bool(self.curves.folders))
         self._offer()
 
-    def _chosen_folder(self) -> str:
-        return str(self.former.currentData() or _NEW)
-
     def _begin_anew(self) -> None:
-        self.former.setCurrentIndex(0)
-        self._show()
+        self.show_duel("")
 
     def _offer(self) -> None:
         duel = self.duel
@@ -202,9 +185,10 @@ class DuelPage(Page):
         self.again.setVisible(duel is not None)
         self.stop.setVisible(status == "running")
         self.copy.setVisible(status == "stopped" and duel is not None and bool(duel.message))
+        planned = self.planning.card.plan is not None
         if self.primary is not None:
-            starting = self.planning.is_starting
-            won, planned = self._winner() is not None, self.planning.plan is not None
+            starting = self.planning.card.is_starting
+            won = self._winner() is not None
             self.primary.setVisible(duel is None or status == "stopped" or won)
             self.primary.setText(
                 tr("Winner as draft")
@@ -217,8 +201,7 @@ class DuelPage(Page):
             )
             self.primary.set_icon("copy" if won else "play" if status == "stopped" else "scale")
             self.primary.setEnabled(won or status == "stopped" or (planned and not starting))
-        going = any(one.status == "running" for one in self._duels)
-        self.set_status("busy" if going else "done" if self._duels else "ready" if self.planning.plan else "empty")
+        self.set_status("busy" if self._is_any_running else "done" if self._duels else "ready" if planned else "empty")
         self.fit_foot()
 
     def _press_primary(self) -> None:
@@ -226,7 +209,7 @@ class DuelPage(Page):
             self._winner_as_draft()
         elif self.duel is None:
             self.clear_banner()
-            self.planning.start()
+            self.planning.card.start()
         else:
             self._send(ResumeDuelRequest)
 
@@ -246,12 +229,12 @@ class DuelPage(Page):
             after()
             self.failed(failure)
 
-        self.client.send(request, folder=self._chosen_folder(), on_result=done, on_failure=failed, owner=self)
+        self.client.send(request, folder=self.former.key, on_result=done, on_failure=failed, owner=self)
 
     def _winner(self) -> int | None:
         duel = self.duel
-        judged = [one for one in duel.verdicts if one.measure == duel.judge] if duel is not None else []
-        winners = {one.winner for one in judged}
+        verdicts = duel.verdicts if duel is not None else []
+        winners = {verdict.winner for verdict in verdicts if duel is not None and verdict.measure == duel.judge}
         return winners.pop() if len(winners) == 1 else None
 
     def _winner_as_draft(self) -> None:

@@ -247,9 +247,9 @@ def _compared(window, places, change=list):
     page.runs_changed(runs)
     window.bench.set_compared([run.folder for run in chosen])
     page.shown()
-    page.view._show(compared(chosen))
+    page.view.show_comparison(compared(chosen))
     deadline = time.monotonic() + 5
-    while not len(page.view.curves.charts.curves.axis.steps) > 1 and time.monotonic() < deadline:
+    while not len(page.view.charts.curves.axis.steps) > 1 and time.monotonic() < deadline:
         settle()
     settle()
     return page

@@ -13,6 +13,7 @@ from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.recipe.sweep import SweepSetting
 from burnish_engine.contract.run.duels import DuelCheck, DuelDifferenceFacts, DuelFacts, DuelRun, DuelSideFacts
 from burnish_engine.contract.run.events import EvaluationDone, StepDone
+from burnish_engine.contract.serve.messages import Failure
 
 SETTINGS = [
     SweepSetting(key="train.learning_rate", values=[1e-4, 2e-4, 4e-4]),
@@ -63,9 +64,9 @@ def _sweep(window, plan=None):
     page.shown()
     page.settings._add()
     if plan is not None:
-        page._ask_plan()
+        page.plan.ask()
         window.client.answer("plan_sweep", sweep_plan=plan)
-        page._timer.stop()
+        page.plan._timer.stop()
     return page
 
 
@@ -96,7 +97,7 @@ def _swept(window, ended):
     page._show_sweeps([sweep])
     page.runs_changed(runs)
     deadline = time.monotonic() + 5
-    while not len(page.view.curves.charts.curves.axis.steps) > 1 and time.monotonic() < deadline:
+    while not len(page.view.charts.curves.axis.steps) > 1 and time.monotonic() < deadline:
         settle()
     page.runs_changed(runs)
     return page
@@ -211,17 +212,18 @@ def duel_planned(window):
     row = page.planning.second.settings.rows[0]
     row.name.setCurrentIndex(row.name.findData("adapter.rank"))
     row.values.setText("32")
-    page.planning.ask()
+    page.planning.card.ask()
     window.client.answer("plan_duel", duels=[a_duel("planned")])
-    page.planning._timer.stop()
+    page.planning.card._timer.stop()
 
 
 @scene("duel-unfair")
 def duel_unfair(window):
     page = _duel(window)
-    page.planning._timer.stop()
+    page.planning.card._timer.stop()
     what = "draft and rank 32 cannot be compared fairly: train.epochs is 2 / 3 (another token budget)."
-    page.planning.card.show_failure(what, "Give all recipes the same values there, or add --anyway.")
+    remedy = "Give all recipes the same values there, or add --anyway."
+    page.planning.card.show_failure(Failure(id="", what=what, remedy=remedy, exit_code=2))
 
 
 def _current(made, side, seed):

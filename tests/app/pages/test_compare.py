@@ -42,8 +42,8 @@ def test_without_two_runs_there_is_a_way_to_choose_them(qtbot, window, page, run
 def test_chosen_runs_are_drawn_compared_and_their_replies_stand_side_by_side(qtbot, page, answers, runs):
     chosen = runs[2:5]
     choose(page, answers, chosen)
-    qtbot.waitUntil(lambda: len(page.view.curves.charts.curves.held_out) == 3 and page.view.differences.isVisible())
-    assert [len(curve) for curve in page.view.curves.charts.curves.held_out] == [7, 7, 7]
+    qtbot.waitUntil(lambda: len(page.view.charts.curves.held_out) == 3 and page.view.differences.isVisible())
+    assert [len(curve) for curve in page.view.charts.curves.held_out] == [7, 7, 7]
     model = page.view.differences.model
     assert model.columnCount() == 4
     labels = [model.index(row, 0).data() for row in range(model.rowCount())]
@@ -75,7 +75,7 @@ def test_two_can_go_on_to_a_duel(qtbot, window, page, answers, runs):
 @pytest.mark.full
 def test_the_axis_changes_for_all_charts_and_all_runs(qtbot, page, answers, runs):
     choose(page, answers, runs[2:4])
-    charts = lambda: page.view.curves.charts  # noqa: E731
+    charts = lambda: page.view.charts  # noqa: E731
     qtbot.waitUntil(lambda: len(charts().curves.held_out) == 2)
     charts().link.set_kind("tokens")
     qtbot.waitUntil(lambda: charts().curves.axis.unit == "tokens")
@@ -85,8 +85,8 @@ def test_the_axis_changes_for_all_charts_and_all_runs(qtbot, page, answers, runs
 
 def test_the_legend_of_the_large_chart_hides_a_run_in_all(qtbot, page, answers, runs):
     choose(page, answers, runs[2:4])
-    qtbot.waitUntil(lambda: len(page.view.curves.charts.curves.held_out) == 2)
-    charts = page.view.curves.charts
+    qtbot.waitUntil(lambda: len(page.view.charts.curves.held_out) == 2)
+    charts = page.view.charts
     charts.large.legend("run1").click()
     assert not any(chart.content.shown("run1") for chart in (charts.large, *charts.small))
     assert all(chart.content.shown("run0") for chart in (charts.large, *charts.small))
@@ -105,21 +105,19 @@ def test_a_deleted_run_is_no_longer_compared(qtbot, page, answers, runs):
 @pytest.mark.full
 def test_leaving_ends_the_reading_and_coming_back_begins_it_again(qtbot, window, page, answers, runs):
     choose(page, answers, runs[2:4])
-    qtbot.waitUntil(lambda: len(page.view.curves.charts.curves.held_out) == 2)
+    qtbot.waitUntil(lambda: len(page.view.charts.curves.held_out) == 2)
     window.go_to("settings")
-    assert page.view.curves._follower._thread is None
+    assert page.view._follower._thread is None
     window.go_to("compare")
-    qtbot.waitUntil(
-        lambda: len(page.view.curves.charts.curves.held_out) == 2 and page.view.curves._follower._thread is not None
-    )
+    qtbot.waitUntil(lambda: len(page.view.charts.curves.held_out) == 2 and page.view._follower._thread is not None)
 
 
 @pytest.mark.full
 def test_the_same_runs_keep_their_charts_when_the_list_comes_again(qtbot, page, answers, runs):
     choose(page, answers, runs[2:4])
-    charts = page.view.curves.charts
+    charts = page.view.charts
     page.runs_changed(list(runs))
-    assert page.view.curves.charts is charts
+    assert page.view.charts is charts
 
 
 @pytest.mark.full
@@ -137,7 +135,7 @@ def test_other_runs_are_compared_anew_and_what_was_found_before_is_dropped(qtbot
 @pytest.mark.full
 def test_pinned_values_of_several_runs_stand_at_the_unit_of_their_axis_alone(qtbot, page, answers, runs):
     choose(page, answers, runs[2:4])
-    charts = page.view.curves.charts
+    charts = page.view.charts
     qtbot.waitUntil(lambda: len(charts.curves.held_out) == 2)
     charts.link.set_pins((600.0,))
     _, shown, plain = charts.pinned.rows()
@@ -179,7 +177,7 @@ def test_the_table_is_copied_as_a_spreadsheet_takes_it(qtbot, qapp, page, answer
 def test_small_charts_reach_as_far_down_as_the_large_one_with_its_long_legend(qtbot, window, page, answers, runs):
     window.resize(1280, 800)
     choose(page, answers, runs[2:7])
-    charts = lambda: page.view.curves.charts  # noqa: E731
+    charts = lambda: page.view.charts  # noqa: E731
     qtbot.waitUntil(lambda: len(charts().curves.held_out) == 5 and charts().large.head.height() > 60)
 
     def below():
@@ -201,8 +199,8 @@ def test_a_long_name_does_not_widen_the_page(qtbot, window, page, answers, runs)
     answers.result("runs", runs=named)
     page.runs_changed(named)
     choose(page, answers, named[2:5])
-    legend = lambda: page.view.curves.charts.large.legend("run0")  # noqa: E731
-    qtbot.waitUntil(lambda: len(page.view.curves.charts.curves.held_out) == 3 and legend().isVisible())
+    legend = lambda: page.view.charts.large.legend("run0")  # noqa: E731
+    qtbot.waitUntil(lambda: len(page.view.charts.curves.held_out) == 3 and legend().isVisible())
     assert LONG_NAME in legend().accessibleName()
     assert legend().width() < 400
     assert page.findChild(QScrollArea).horizontalScrollBar().maximum() == 0

@@ -90,7 +90,7 @@ def test_an_unfair_duel_is_refused_with_its_reason_and_can_be_made_anyway(qtbot,
     answers.failure(
         "plan_duel", "train.epochs is 2 / 3 (another token budget).", "Or add --anyway: they are compared.", 2
     )
-    page.planning.forget()
+    page.planning.seeds.setValue(4)
     qtbot.waitUntil(page.planning.card.unfair.isVisible)
     assert setting_term("train.epochs") in page.planning.card.problem.text()
     assert not page.primary.isEnabled()
@@ -250,9 +250,8 @@ def test_a_failure_to_start_is_said(qtbot, page, answers):
 
 @pytest.mark.full
 def test_what_the_engine_says_is_said_in_words_of_the_window(qtbot, page):
-    page.planning.card.show_failure(
-        "A and B differ in train.epochs.", "Make them equal, or add --anyway: the report says so."
-    )
+    remedy = "Make them equal, or add --anyway: the report says so."
+    page.planning.card.show_failure(Failure(id="", what="A and B differ in train.epochs.", remedy=remedy, exit_code=2))
     assert page.planning.card.unfair.isVisible()
     assert "--" not in page.planning.card.problem.text()
     assert "Compare anyway" in page.planning.card.problem.text()

@@ -96,7 +96,7 @@ def test_values_are_proposed_around_those_of_the_draft_unless_some_were_typed(sh
 
 def test_no_duel_of_a_draft_starts_while_that_is_being_chosen(held, shown, bench):
     page = shown(DuelPage)
-    page.planning.ask()
+    page.planning.card.ask()
     held.answer("plan_duel", duels=[a_duel("planned")])
     assert page.primary.isEnabled()
     bench.set_choosing(is_choosing=True)

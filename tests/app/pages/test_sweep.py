@@ -118,7 +118,7 @@ def test_a_plan_for_other_values_comes_too_late(held_window, held, bench):
     bench.set_data_files(["/data/a.jsonl"])
     held_window.go_to("sweep")
     page = held_window.page("sweep")
-    page._ask_plan()
+    page.plan.ask()
     (late,) = held.open("plan_sweep")
     page.settings.rows[0].values.setText("1e-4")
     held.answer("plan_sweep", to=late, sweep_plan=sweep_plan())
@@ -139,7 +139,7 @@ def test_the_runs_stand_in_one_table_and_in_one_overlay_the_best_first_at_the_en
     _, runs = show(page, answers, 6, qtbot)
     assert page.results.model.index(0, 0).data() == "0.0002"
     assert page.results.model.index(0, 6).data() == "best"
-    qtbot.waitUntil(lambda: len(page.view.curves.charts.curves.held_out) == 6)
+    qtbot.waitUntil(lambda: len(page.view.charts.curves.held_out) == 6)
     assert set(page.view.folders) == {run.folder for run in runs}
     page.results.table.selectRow(0)
     assert len(page.view.folders) == 1

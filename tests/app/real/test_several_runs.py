@@ -73,7 +73,7 @@ def test_a_sweep_of_two_runs_is_queued_compared_deleted_and_restored(studio, tin
     studio.wait(lambda: all(one.run.standing == "finished" for one in page.results.rows))
     assert sorted(one.values for one in page.results.rows) == [("2",), ("4",)]
     assert sorted(one.delta > 0 for one in page.results.rows) == [False, True]
-    studio.wait(lambda: [len(curve) for curve in page.view.curves.charts.curves.held_out] == [3, 3])
+    studio.wait(lambda: [len(curve) for curve in page.view.charts.curves.held_out] == [3, 3])
     studio.wait(page.view.differences.isVisible)
     model = page.view.differences.model
     assert setting_term("adapter.rank") in [model.index(place, 0).data() for place in range(model.rowCount())]
@@ -105,8 +105,8 @@ def test_a_duel_is_planned_stopped_resumed_and_judged_in_the_window(studio, tiny
     row.name.setCurrentIndex(row.name.findData("adapter.rank"))
     studio.type_into(row.values, "8")
     studio.press(page.planning.rates.button("own"))
-    studio.wait(lambda: page.planning.plan is not None and page.planning.plan.runs == (6, 6))
-    assert [one.key for one in page.planning.plan.differences if one.kind == "compared"] == ["adapter.rank"]
+    studio.wait(lambda: page.planning.card.plan is not None and page.planning.card.plan.runs == (6, 6))
+    assert [one.key for one in page.planning.card.plan.differences if one.kind == "compared"] == ["adapter.rank"]
     studio.press(page.primary)
     studio.wait(lambda: page.duel is not None and (page.duel.made or (page.duel.current and page.duel.current.step)))
     studio.press(page.stop)

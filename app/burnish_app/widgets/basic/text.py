@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal
 
-from PySide6.QtCore import QEvent, QSize, Qt
+from PySide6.QtCore import QEvent, QSignalBlocker, QSize, Qt
 from PySide6.QtGui import QCursor, QFontMetrics, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
@@ -168,6 +169,23 @@ class ShorteningBox(QComboBox):
             policy.AdjustToContents if by_content else policy.AdjustToMinimumContentsLengthWithIcon
         )
         self.setMinimumContentsLength(_LEAST_LETTERS)
+
+    def offer(self, choices: Sequence[tuple[str, object]], chosen: object) -> None:
+        """Offer other choices without emitting a signal.
+
+        Args:
+            choices: text and key of each choice.
+            chosen: key of the one to choose; the first one where there is none such.
+        """
+        with QSignalBlocker(self):
+            self.clear()
+            for text, key in choices:
+                self.addItem(text, key)
+            self.choose(chosen)
+
+    def choose(self, key: object) -> None:
+        """Choose by the key; the first choice where there is none such."""
+        self.setCurrentIndex(max(self.findData(key), 0))
 
     def sizeHint(self) -> QSize:
         """Return the preferred size, with room for the margins beside the name."""

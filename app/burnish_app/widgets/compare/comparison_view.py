@@ -1,19 +1,16 @@
-"""Several runs beside each other: curves, outcomes and differences, replies. It follows runs that go on."""
+"""Several runs beside each other: curves, outcomes and differences, replies. It follows runs that continue."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from burnish_app.comparison.replies import replies_side_by_side
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.question import Question
-from burnish_app.look.tokens import GAP_PX
 from burnish_app.widgets.compare.differences_card import DifferencesCard
-from burnish_app.widgets.compare.followed_charts import FollowedCharts
-from burnish_app.widgets.compare.overlay_charts import OverlaidRun
+from burnish_app.widgets.compare.overlay_charts import FollowedCharts, OverlaidRun
 from burnish_app.widgets.compare.replies_card import RepliesCard
 from burnish_engine.contract.run.comparison import RunsComparison
 from burnish_engine.contract.run.fold import RunState
@@ -21,10 +18,10 @@ from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.serve.run_requests import CompareRequest
 
-_AGAIN_MS = 2000  # least time between two comparisons of runs that go on
+_AGAIN_MS = 2000  # least time between two comparisons of runs that continue
 
 
-class ComparisonView(QWidget):
+class ComparisonView(FollowedCharts):
     """Compares runs.
 
     Args:
@@ -33,37 +30,25 @@ class ComparisonView(QWidget):
     Attributes:
         compared: signal with a `RunsComparison` when the engine compared the runs.
         failed: signal with a `Failure` when it could not.
-        drawing_failed: signal with a sentence that says why a picture could not be written.
     """
 
     compared = Signal(object)
     failed = Signal(object)
-    drawing_failed = Signal(str)
 
     def __init__(self, client: EngineClient) -> None:
         super().__init__()
         self._titles: tuple[str, ...] = ()
-        self._question = Question(client, self, self._found, self.failed.emit)
+        self._question = Question(client, self, self._answered, self.failed.emit)
         self._again = QTimer(self, singleShot=True, interval=_AGAIN_MS)
         self._again.timeout.connect(self._compare)
-        self.curves = FollowedCharts()
-        self.curves.advanced.connect(self._advanced)
-        self.curves.failed.connect(self.drawing_failed)
+        self.advanced.connect(self._compare_again)
         self.differences, self.replies = DifferencesCard(), RepliesCard()
         self.differences.hide()
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(GAP_PX)
-        for widget in (self.curves, self.differences, self.replies):
-            column.addWidget(widget)
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """The folders of the runs that are compared."""
-        return self.curves.folders
+        for card in (self.differences, self.replies):
+            self._column.addWidget(card)
 
     def show_runs(self, runs: Sequence[RunSummary], titles: Sequence[str]) -> None:
-        """Compare runs; the same ones go on being compared.
+        """Compare runs; the same ones are not compared anew.
 
         Args:
             runs: summaries of the runs; empty: none.
@@ -73,7 +58,7 @@ class ComparisonView(QWidget):
             OverlaidRun(run.folder, title, style, title, run.objective)
             for style, (run, title) in enumerate(zip(runs, titles, strict=True))
         ]
-        if self.curves.follow(drawn):
+        if self.follow(drawn):
             self._titles = tuple(titles)
             self.differences.hide()
             self.replies.show_replies((), ())
@@ -81,14 +66,10 @@ class ComparisonView(QWidget):
 
     def stop(self) -> None:
         """Stop following; `show_runs` begins anew."""
-        self.curves.stop()
+        super().stop()
         self._again.stop()
 
-    def fit_height(self, page_px: int) -> None:
-        """Set the heights of the charts for a page of this height, device-independent pixels."""
-        self.curves.fit_height(page_px)
-
-    def _advanced(self, states: list[RunState]) -> None:
+    def _compare_again(self, states: list[RunState]) -> None:
         self.replies.show_replies(self._titles, replies_side_by_side(states))
         if not self._again.isActive():
             self._again.start()
@@ -98,13 +79,14 @@ class ComparisonView(QWidget):
             return
         self._question.ask(CompareRequest, about=self.folders, runs=list(self.folders))
 
-    def _found(self, result: Result) -> None:
+    def _answered(self, result: Result) -> None:
         if self._question.about != self.folders:
             self._compare()
         elif result.comparison is not None:
-            self._show(result.comparison)
+            self.show_comparison(result.comparison)
 
-    def _show(self, found: RunsComparison) -> None:
+    def show_comparison(self, comparison: RunsComparison) -> None:
+        """Show how the runs differ."""
         self.differences.show()
-        self.differences.show_comparison(self._titles, found)
-        self.compared.emit(found)
+        self.differences.show_comparison(self._titles, comparison)
+        self.compared.emit(comparison)

@@ -1,4 +1,4 @@
-"""Charts with a line for each of several runs: the held-out loss first."""
+"""Charts with a line for each of several runs, the held-out loss first, which are followed while the runs continue."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import QTimer, Signal
+from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from burnish_app.comparison.overlay import Overlay, overlay
 from burnish_app.curves.curve import Curve
+from burnish_app.engine.runs_follower import RunsFollower
 from burnish_app.look.language import tr
-from burnish_app.look.tokens import LIGHT
+from burnish_app.look.tokens import GAP_PX, LIGHT
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.widgets.charts.lines import ChartLine, LineKind
 from burnish_app.widgets.runs.linked_charts import LinkedCharts
@@ -150,3 +152,73 @@ class OverlayCharts(LinkedCharts):
     def _overlaid(self, name: str, kind: LineKind, value_text: Callable[[float], str], **options: Any) -> Chart:
         lines = {f"run{place}": ChartLine(run.title, run.style, kind) for place, run in enumerate(self._runs)}
         return self._chart(name, lines, value_text, **options)
+
+
+class FollowedCharts(QWidget):
+    """Reads the events of runs and draws their curves over each other. Another set of runs has charts of its own.
+
+    Attributes:
+        advanced: signal with the list of `RunState` of the runs, in their order, when there are new events.
+        drawing_failed: signal with a sentence that says why a picture could not be written.
+        charts: charts of the runs; None before the first ones are followed.
+    """
+
+    advanced = Signal(object)
+    drawing_failed = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._runs: tuple[OverlaidRun, ...] = ()
+        self._page_px = 0
+        self._follower = RunsFollower(self)
+        self._follower.advanced.connect(self._advanced)
+        self.charts: OverlayCharts | None = None
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(0, 0, 0, 0)
+        self._column.setSpacing(GAP_PX)
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders of the runs that are followed."""
+        return tuple(run.folder for run in self._runs)
+
+    def follow(self, runs: Sequence[OverlaidRun]) -> bool:
+        """Follow runs; it keeps the charts of the same ones.
+
+        Args:
+            runs: runs to draw; empty: none.
+
+        Returns:
+            Whether they are others than before.
+        """
+        if tuple(runs) == self._runs:
+            return False
+        self._runs = tuple(runs)
+        before = self.charts
+        self.charts = OverlayCharts(self._runs)
+        self.charts.failed.connect(self.drawing_failed)
+        self.charts.fit_height(self._page_px)
+        if before is not None:
+            self._column.removeWidget(before)
+            before.hide()
+            before.deleteLater()
+        self._column.insertWidget(0, self.charts)
+        self._follower.follow(self.folders)
+        return True
+
+    def stop(self) -> None:
+        """Stop following; `follow` begins anew."""
+        self._follower.stop()
+        self._runs = ()
+
+    def fit_height(self, page_px: int) -> None:
+        """Set the heights of the charts for a page of this height, device-independent pixels."""
+        self._page_px = page_px
+        if self.charts is not None:
+            self.charts.fit_height(page_px)
+
+    def _advanced(self, states: dict[str, RunState]) -> None:
+        # The follower may have read other runs until a moment ago.
+        if self.charts is not None and tuple(states) == self.folders:
+            self.charts.show_states(list(states.values()))
+            self.advanced.emit(list(states.values()))

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QTimer, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QSpinBox, QVBoxLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
-from burnish_app.engine.question import Question
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.pill import Segmented
-from burnish_app.widgets.basic.text import body, pad_spin
+from burnish_app.widgets.basic.pill import Pill, PillTone, Segmented
+from burnish_app.widgets.basic.text import ElidedLabel, body, caption, pad_spin
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
-from burnish_app.widgets.duel.plan_card import DuelPlanCard
+from burnish_app.widgets.compare.plan_card import PlanCard, PlanContent
 from burnish_app.widgets.duel.side_card import SideCard
-from burnish_engine.contract.run.duels import DuelFacts
+from burnish_app.wording.comparison_text import key_text
+from burnish_app.wording.duel_text import plan_text
+from burnish_app.wording.plain_words import plain_words
+from burnish_engine.contract.run.duels import DuelDifferenceFacts, DuelFacts
 from burnish_engine.contract.serve.duel_requests import DuelSideRequest, PlanDuelRequest, StartDuelRequest
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.replies import RunSummary
 
-_PLAN_AFTER_MS = 600
 _GRID = [0.3, 1.0, 3.0]
 _SIDE_PX = 360
+_WORDS_PX = 300  # a name or values that are longer are cut
+_TONES: dict[str, PillTone] = {"compared": "info", "unfair": "error", "decided": "plain"}
 
 
 class DuelPlanning(QWidget):
@@ -36,57 +40,40 @@ class DuelPlanning(QWidget):
         bench: workbench with the draft.
 
     Attributes:
-        changed: signal without arguments, emitted when there is a plan, none any more, or a duel is being started.
         started: signal with the folder of the duel that was started.
-        failed: signal with the `Failure` of one that could not be.
         first, second: cards of the sides.
         card: card with the plan.
     """
 
-    changed = Signal()
     started = Signal(str)
-    failed = Signal(object)
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
         super().__init__()
         self._bench = bench
-        self._plan: DuelFacts | None = None
         self._anyway = False
         self._duelists: tuple[str, ...] = ()
-        self._timer = QTimer(self, singleShot=True, interval=_PLAN_AFTER_MS)
-        self._timer.timeout.connect(self.ask)
         self.first = SideCard("A", bench.recipe, "draft")
         self.second = SideCard("B", bench.recipe, "changed")
-        self.card = DuelPlanCard()
-        self._planning = Question(
+        self.card = PlanCard(
             client,
-            self,
-            self._planned,
-            lambda failure: self.card.show_failure(failure.what, failure.remedy),
-            progressed=self.card.busy.set_progress,
-            changed=self.changed.emit,
+            heading_text=tr("The plan"),
+            busy_text=tr("Looking at recipes and data ..."),
+            requests=(PlanDuelRequest, StartDuelRequest),
+            choice=self._choice,
+            plan_of=lambda result: result.duels[0] if result.duels else None,
+            content=_plan_content,
         )
-        self._starting = Question(client, self, self._started, self.failed.emit, changed=self.changed.emit)
+        self.card.started.connect(self._started)
         self.card.anyway.connect(self._plan_anyway)
         for side in (self.first, self.second):
             side.setMinimumWidth(_SIDE_PX)
-            side.changed.connect(self.forget)
+            side.changed.connect(self._choice_changed)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(GAP_PX)
         column.addLayout(columns_layout((self.first, self.second), GAP_PX, line_px=GAP_PX, even=True, fill=True))
         column.addWidget(self._make_options())
         column.addWidget(self.card)
-
-    @property
-    def plan(self) -> DuelFacts | None:
-        """The plan for what is chosen now; None: there is none yet."""
-        return self._plan
-
-    @property
-    def is_starting(self) -> bool:
-        """Whether a duel is being started."""
-        return self._starting.is_waiting
 
     def show_runs(self, runs: list[RunSummary]) -> None:
         """Offer runs as sides."""
@@ -98,15 +85,6 @@ class DuelPlanning(QWidget):
         for side in (self.first, self.second):
             side.show_draft(self._bench.recipe)
 
-    def follow_choosing(self) -> None:
-        """Drop the plan while a recipe is chosen that a side will take over, and make one once it is."""
-        if self.first.is_of_draft or self.second.is_of_draft:
-            self.forget()
-
-    @property
-    def _awaits_draft(self) -> bool:
-        return self._bench.is_choosing and (self.first.is_of_draft or self.second.is_of_draft)
-
     def take_duelists(self) -> bool:
         """Choose the runs that were sent here from another page; return whether there are new ones."""
         if self._bench.duelists == self._duelists:
@@ -116,53 +94,25 @@ class DuelPlanning(QWidget):
             side.choose_run(folder)
         return True
 
-    def forget(self) -> None:
-        """Drop the plan, because something else is chosen, and make another one soon."""
+    def review(self) -> None:
+        """Have a plan made of what is chosen, if there is none and the person looks at it."""
+        if self.isVisible():
+            self.card.review()
+
+    def _choice_changed(self) -> None:
         self._anyway = False
-        self._plan = None
-        self._planning.drop()
-        self.plan_soon()
-
-    def plan_soon(self) -> None:
-        """Have a plan made once the choice rests, if there is none and the person looks at it."""
-        if not self.isVisible() or self._plan is not None:
-            return
-        if self._awaits_draft:
-            self._timer.stop()
-            self.card.show_wanting(tr("Choosing a recipe for machine and data ..."))
-        elif None in (self.first.side(), self.second.side()):
-            self._timer.stop()
-            self.card.show_wanting(tr("Mend the value in red."))
-        elif not self._planning.is_waiting:
-            self.card.show_wanting("")
-            self._timer.start()
-        self.changed.emit()
-
-    def ask(self) -> None:
-        """Have a plan made now."""
-        fields = self._fields()
-        if fields is None or self.isHidden():
-            return
-        self.card.show_wanting("")
-        self._planning.ask(PlanDuelRequest, **fields)
-
-    def start(self) -> None:
-        """Start the duel that was planned."""
-        fields = self._fields()
-        if fields is None or self._plan is None or self.is_starting:
-            return
-        self._starting.ask(StartDuelRequest, **fields)
+        self.review()
 
     def _make_options(self) -> Card:
         self.rates = Segmented(
             tr("Learning rates"), [("grid", tr("0.3, 1 and 3 times its own")), ("own", tr("its own alone"))]
         )
         self.rates.choose("grid")
-        self.rates.chosen.connect(lambda _value: self.forget())
+        self.rates.chosen.connect(lambda _value: self._choice_changed())
         self.seeds = QSpinBox()
         self.seeds.setRange(3, 100)
         self.seeds.setAccessibleName(tr("Seeds"))
-        self.seeds.valueChanged.connect(lambda _value: self.forget())
+        self.seeds.valueChanged.connect(lambda _value: self._choice_changed())
         pad_spin(self.seeds)
         card = Card(tr("How thoroughly"), icon_name="recipe")
         line = FlowLayout(GAP_PX, UNIT)
@@ -175,23 +125,52 @@ class DuelPlanning(QWidget):
         card.body.addLayout(line)
         return card
 
-    def _fields(self) -> dict[str, Any] | None:
+    def _choice(self) -> dict[str, Any] | str:
+        """Return the fields of the duel that is chosen, or what is missing for it."""
+        if self._bench.is_choosing and (self.first.is_of_draft or self.second.is_of_draft):
+            return tr("Choosing a recipe for machine and data ...")
         sides = [self.first.side(), self.second.side()]
         chosen = [DuelSideRequest(name=side.name, recipe=side.recipe) for side in sides if side is not None]
         if len(chosen) < 2:
-            return None
+            return tr("Mend the value in red.")
         factors = _GRID if self.rates.value == "grid" else [1.0]
         return {"sides": chosen, "seeds": self.seeds.value(), "factors": factors, "anyway": self._anyway}
 
     def _plan_anyway(self) -> None:
         self._anyway = True
-        self.ask()
-
-    def _planned(self, result: Result) -> None:
-        if result.duels:
-            self._plan = result.duels[0]
-            self.card.show_plan(self._plan)
+        self.card.ask()
 
     def _started(self, result: Result) -> None:
-        self._plan = None
+        self.card.plan = None
         self.started.emit(result.run or "")
+
+
+def _plan_content(duel: DuelFacts) -> PlanContent:
+    rates = len(duel.factors)
+    words = (
+        tr("Each side tries {rates} learning rates, then {seeds} seeds at its best one. They take turns.")
+        if rates > 1
+        else tr("Each side runs {seeds} seeds at its own learning rate. They take turns.")
+    )
+    about = body(words.format(rates=rates, seeds=duel.seeds), "muted")
+    differences = [_difference_line(difference) for difference in duel.differences]
+    return PlanContent(plan_text(duel), [about], plain_words(" ".join(duel.problems)), differences)
+
+
+def _difference_line(difference: DuelDifferenceFacts) -> QWidget:
+    """Make a line with the key, the values of the sides, and whether it is what is compared."""
+    kinds = {"compared": tr("compared"), "unfair": tr("unfair"), "decided": tr("not compared")}
+    holder = QWidget()
+    line = FlowLayout(UNIT, 4)
+    holder.setLayout(line)
+    pill = Pill()
+    name = ElidedLabel(key_text(difference.key), expands=False)
+    values = ElidedLabel(" / ".join(difference.values), tone="muted", expands=False)
+    for label in (name, values):
+        label.setMaximumWidth(scaled(_WORDS_PX))
+    for widget in (pill, name, values):
+        line.addWidget(widget)
+    pill.set(kinds[difference.kind], _TONES[difference.kind])
+    if difference.why:
+        line.addWidget(caption(difference.why))
+    return holder

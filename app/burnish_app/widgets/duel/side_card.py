@@ -97,9 +97,7 @@ class SideCard(Card):
 
     def choose_run(self, folder: str) -> None:
         """Choose a run by its folder."""
-        if self.choice.findData(folder) < 0:
-            self.choice.insertItem(2, Path(folder).name, folder)
-        self.choice.setCurrentIndex(self.choice.findData(folder))
+        self._add(folder)
         self._choose()
 
     def show_draft(self, recipe: Recipe) -> None:
@@ -119,18 +117,12 @@ class SideCard(Card):
             self._fill(str(self.choice.currentData()))
 
     def _fill(self, chosen: str) -> None:
-        title = self.choice.currentText()
-        before = self.choice.blockSignals(True)
-        self.choice.clear()
-        self.choice.addItem(tr("The draft"), _DRAFT)
-        self.choice.addItem(tr("The draft with other settings"), _CHANGED)
-        for name, folder in self._runs:
-            self.choice.addItem(tr("Run {name}").format(name=name), folder)
-        self.choice.addItem(tr("A recipe file ..."), _FILE)
-        if self.choice.findData(chosen) < 0:  # a run that is not listed any more, or a file
-            self.choice.insertItem(2, title, chosen)
-        self.choice.setCurrentIndex(self.choice.findData(chosen))
-        self.choice.blockSignals(before)
+        offered = [(tr("The draft"), _DRAFT), (tr("The draft with other settings"), _CHANGED)]
+        offered += [(tr("Run {name}").format(name=name), folder) for name, folder in self._runs]
+        offered.append((tr("A recipe file ..."), _FILE))
+        if chosen not in [key for _, key in offered]:  # a run that is not listed any more, or a file
+            offered.insert(2, (self.choice.currentText(), chosen))
+        self.choice.offer(offered, chosen)
 
     def _choose(self) -> None:
         chosen = str(self.choice.currentData())
@@ -169,10 +161,14 @@ class SideCard(Card):
 
     def take_file(self, path: str) -> None:
         """Choose a recipe file."""
+        self._add(path)
+        self.load(Path(path), Path(path).stem)
+
+    def _add(self, path: str) -> None:
+        """Choose a run or a file, which is offered from now on."""
         if self.choice.findData(path) < 0:
             self.choice.insertItem(2, Path(path).name, path)
-        self.choice.setCurrentIndex(self.choice.findData(path))
-        self.load(Path(path), Path(path).stem)
+        self.choice.choose(path)
 
     def _settings_changed(self) -> None:
         if self.choice.currentData() == _CHANGED:

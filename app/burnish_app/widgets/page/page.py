@@ -56,6 +56,7 @@ class Page(QWidget):
         side: place for cards beside the column.
         status_changed: signal with the new status for the sidebar.
         go_to: signal with the key of another page that the window shall show.
+        resized: signal with the height of the page, device-independent pixels, when its size changed.
         help_asked: signal without arguments that asks the window to open the guide at this page.
         refresh_runs: signal without arguments that asks the window to poll all runs now; `runs_changed` follows.
         activities_changed: signal with every `Activity` of the page that is not a run, an export or a duel.
@@ -75,6 +76,7 @@ class Page(QWidget):
     status_changed = Signal(str)
     go_to = Signal(str)
     refresh_runs = Signal()
+    resized = Signal(int)
     help_asked = Signal()
     activities_changed = Signal(list)
 
@@ -207,8 +209,9 @@ class Page(QWidget):
             bar.setValue(bar.value() + step)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Put what stands beside the column where there is room for it."""
+        """Put what stands beside the column where there is room for it, and say how high the page is."""
         super().resizeEvent(event)
+        self.resized.emit(self.height())
         if self.has_side_column:
             self.side.place(self.width())
 

@@ -46,6 +46,7 @@ def test_a_failure_is_told_with_its_cause():
 def test_a_run_that_goes_on_may_need_a_person_once():
     fine, odd = summary("running"), summary("running", suspicious=True, verdict="It rises. Why.")
     assert told(fine, odd) == [("attention", "train")]
+    assert run_news([fine], [odd])[0].text == "It rises."
     assert told(odd, odd) == []
     assert told(fine, summary("not responding")) == [("attention", "train")]
 

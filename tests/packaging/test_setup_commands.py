@@ -62,6 +62,15 @@ def test_an_error_of_the_choice_stops_before_anything_is_written(
     assert not (tmp_path / ".venv").exists()
 
 
+@pytest.mark.parametrize(("python", "kept"), [((3, 11, 0), True), ((3, 14, 9), True), ((3, 10, 9), False)])
+def test_an_environment_keeps_a_python_that_suits(
+    monkeypatch: pytest.MonkeyPatch, python: tuple[int, ...], kept: bool
+) -> None:
+    monkeypatch.setattr(setup_commands, "python_version", lambda _python: python)
+    monkeypatch.setattr(setup_commands, "read_stamp", lambda _venv: ({}, False))
+    assert setup_commands.usable_python() == (python if kept else tuple(sys.version_info[:3]), False)
+
+
 def test_run_hands_over_the_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     handed: list[list[str]] = []
 

@@ -105,6 +105,12 @@ def test_a_loss_far_above_those_before_is_a_spike():
     assert {step for kind, step in marks_of(numbered(lines)) if kind == "spike"} == {90, 91}
 
 
+def test_a_spike_is_found_before_a_thousand_ordinary_steps():
+    losses = {40: 6.0}
+    lines = [step.model_copy(update={"loss": losses.get(step.step, 2.0)}) for step in steps(range(1, 1001))]
+    assert marks_of(lines) == {("spike", 40)}
+
+
 def test_a_table_joins_curves_of_different_steps():
     curves = {"loss": Curve.of([1, 2], [0.5, math.nan]), "held out": Curve.of([0, 2], [0.9, 0.7])}
     table = curve_table(run_axis(state_of(steps([1, 2]))), curves)

@@ -98,3 +98,19 @@ def test_the_systems_text_size_is_respected(qapp, monkeypatch):
         monkeypatch.undo()
         Theme(qapp)
     assert font().pixelSize() == 14
+
+
+def test_weights_of_the_text_differ():
+    weights = [font(bold=True).weight(), font(medium=True).weight(), font().weight()]
+    assert weights == sorted(set(weights), reverse=True)
+
+
+def test_another_theme_and_another_text_size_are_told(theme):
+    heard = []
+    theme.changed.connect(lambda: heard.append(theme.mode))
+    before, size = theme.mode, theme.text_percent
+    theme.set_mode("dark" if before == "light" else "light")
+    theme.set_text_percent(size + 10)
+    assert len(heard) == 2
+    theme.set_mode(before)
+    theme.set_text_percent(size)

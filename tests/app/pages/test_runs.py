@@ -295,5 +295,6 @@ def test_moments_read_as_people_say_them():
     noon = 1_780_000_000
     assert len(moment_text(noon, noon + 60)) == 5
     assert len(moment_text(noon - 2 * 86400, noon).split()) == 2
+    assert moment_text(noon - 7 * 86400, noon).count("-") == 2, "the same day of the week before last"
     assert moment_text(noon - 30 * 86400, noon).count("-") == 2
     assert moment_text(0, noon) == ""

@@ -119,6 +119,10 @@ def test_a_change_names_what_it_changed():
     both = change_text(ranked(16), recipe(adapter={"rank": 8}, train={"epochs": 5.0}))
     assert "Rank" in both
     assert "Epochs" in both
+    three = {"epochs": 5.0, "max_steps": 60}
+    assert not change_text(ranked(16), recipe(adapter={"rank": 8}, train=three)).endswith("...")
+    more = {**three, "learning_rate": 1e-3}
+    assert change_text(ranked(16), recipe(adapter={"rank": 8}, train=more)).endswith("...")
 
 
 def test_the_plan_before_a_change_is_compared_with_the_one_after_it(history, clock):

@@ -82,6 +82,9 @@ def test_notes_come_with_the_choice():
     for usual in ("0.95", "0.99"):
         assert usual in note_text("train.momentum", values(train={"optimizer": "muon"}))
         assert usual in next(field.help for field in recipe_fields() if field.key == "train.momentum")
+    for objective, is_high in (("dpo", True), ("kto", True), ("sft", False)):
+        high = values(preference={"objective": objective}, train={"learning_rate": 2e-4})
+        assert ("High" in note_text("train.learning_rate", high)) == is_high
     assert note_text("name", values()) == note_text("train.epochs", values()) == ""
     broken = values()
     broken["train"]["epochs"] = "two"

@@ -1,5 +1,6 @@
 """Text about a run in each status, and the actions that the status allows."""
 
+import math
 from typing import get_args
 
 import pytest
@@ -102,6 +103,9 @@ def test_a_finished_run_says_whether_it_learned():
     later = [event.model_copy(update={"loss": 3.0}) for event in events(100) if event.type == "evaluation"]
     worse = [*events(0), later[-1]]
     assert "rose" in words("finished", worse).detail
+    diverged = [*events(0), later[-1].model_copy(update={"loss": math.nan})]
+    for losses in (events(0), diverged):
+        assert not {"fell", "rose"} & set(words("finished", losses).detail.split())
 
 
 def test_a_failed_run_says_why():

@@ -90,7 +90,9 @@ def test_layers_without_keys_take_no_cache():
 def test_which_types_suit_arm():
     assert {"Q4_0", "IQ4_NL", "Q8_0"} == set(SUITS_ARM)
     assert "fast prompts" in type_text("Q4_0")
-    assert "slower" in type_text("Q4_K_M")
+    assert type_text("Q4_K_M").startswith("Q4_K_M")
+    assert "slower" in type_text("")
+    assert not type_text("").startswith(" ")
 
 
 def phone_result(**changes):

@@ -208,6 +208,7 @@ def test_the_commented_recipe_explains_each_key():
     text = dump_recipe(Recipe(), comments=True)
     assert tomllib.loads(text)["train"]["epochs"] == 2.0
     assert "# Rank of the update. [dimensions]" in text
+    assert all("#" in line for line in text.splitlines() if line.startswith("["))
 
 
 @pytest.mark.full

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from burnish_engine.bench import shapes, step
-from burnish_engine.bench.documents import LAST_ID, packs, recorded_packs
+from burnish_engine.bench.documents import LAST_ID, packs, preference_documents, recorded_packs
 from burnish_engine.bench.step import StepBench, kind_of, summarize
 from burnish_engine.bench.step_options import StepOptions, parse_keep
 from burnish_engine.contract.errors import DoesNotFitError, UsageError
@@ -349,3 +349,11 @@ def test_on_a_gpu_steps_are_captured_and_traced(method):
     traced = bench.profile()
     assert traced["total"] > 0
     assert traced["gemm"] > 0
+
+
+def test_both_replies_of_a_made_up_pair_follow_the_same_prompt():
+    for document in preference_documents(2048, pairs=True)[:20]:
+        second, prompt = document.rejected_from, int(document.supervised.argmax())
+        assert 0 < prompt < second < len(document.input_ids)
+        assert np.array_equal(document.input_ids[second : second + prompt], document.input_ids[:prompt])
+        assert not document.supervised[second : second + prompt].any()

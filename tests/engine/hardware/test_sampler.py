@@ -105,8 +105,10 @@ def test_a_lost_card_takes_only_its_own_values():
 def test_a_machine_without_a_gpu_is_sampled_too():
     clock = Clock()
     sampler = HardwareSampler(machine=cpu_machine(), clock=lambda: clock.seconds, now=lambda: clock.wall)
+    assert sampler.start().t == 1.7e9
     clock.go(1.0)
     sample = sample_of(sampler)
+    assert sample.t == 1.7e9 + 1
     assert sample.gpus == []
     assert 0 <= sample.cpu <= 1
     assert sample.process_bytes > 10 * 2**20

@@ -1,4 +1,4 @@
-"""What a sweep would take, and the card that lists its runs in the order in which they will be made."""
+"""Cost of a planned sweep, and the card that lists its runs in their order."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ class SettingsCard(Card):
 
     @property
     def problem(self) -> str:
-        """What is wrong while there are no settings."""
+        """The problem to show while there are no settings."""
         is_twice = len({row.key for row in self._rows}) < len(self._rows)
         return tr("One setting is there twice.") if is_twice else tr("Mend the value in red.")
 

@@ -24,7 +24,7 @@ _PLAN_AFTER_MS = 500
 
 
 class PlanContent(NamedTuple):
-    """Options of the card that shows a plan.
+    """Content of the card that shows a plan.
 
     Attributes:
         verdict: what the runs take, in a line.

@@ -123,7 +123,9 @@ def test_data_looks_again_at_a_file_that_was_replaced(qtbot, answers, window, be
     assert not page._inspection.busy
     data.write_text("{}\n{}\n", encoding="utf-8")
     os.utime(data, ns=(1, 1))
-    answers.result("inspect", dataset=data_facts.dataset().model_copy(update={"train_rows": 77}))
+    found = data_facts.dataset()
+    report = found.report.model_copy(update={"training_rows": 77})
+    answers.result("inspect", dataset=found.model_copy(update={"train_rows": 77, "report": report}))
     page.shown()
     qtbot.waitUntil(lambda: bench.dataset is not None and bench.dataset.train_rows == 77)
     qtbot.waitUntil(lambda: "77 rows to learn from" in words(page))

@@ -168,11 +168,7 @@ class RowReader:
 
 
 def _part(data: DataSection, file: str) -> DatasetPart:
-    """Find a file of the data by its name; empty: the first one.
-
-    Raises:
-        UsageError: The recipe names no files, or not this one.
-    """
+    """Find a file of the data by its name; empty: the first one."""
     if not data.files:
         raise UsageError("The recipe names no training files.", "Set data.files.")
     names = [*data.files, *data.validation_files]

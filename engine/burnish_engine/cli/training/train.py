@@ -146,12 +146,7 @@ def _missing(folder: Path) -> list[Path]:
 
 
 def _discard(root: Path, made: list[Path]) -> None:
-    """Delete a run that never began: the content of its folder, and the folders that were made for it.
-
-    Args:
-        root: folder of the run. It held nothing before.
-        made: folders that did not exist before, the deepest first; empty: the run's folder is one of our own.
-    """
+    """Delete a run that never began: the content of its folder, and the folders that were made for it."""
     if root in made or root.parent == runs_dir().absolute():
         shutil.rmtree(root, ignore_errors=True)
     else:

@@ -17,18 +17,7 @@ STARTING_S = 60.0
 """Time after which a new run that no process has taken over counts as interrupted."""
 
 Status = Literal["created", "queued", "running", "paused", "finished", "stopped", "suspended", "failed"]
-ObservedStatus = Literal[
-    "created",
-    "queued",
-    "running",
-    "paused",
-    "finished",
-    "stopped",
-    "suspended",
-    "failed",
-    "interrupted",
-    "not responding",
-]
+ObservedStatus = Literal[Status, "interrupted", "not responding"]
 
 
 class RunStateFile(Record):

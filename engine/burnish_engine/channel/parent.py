@@ -21,11 +21,7 @@ def end_with_parent() -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End this process when the other end of a pipe is closed.
-
-    Args:
-        parent: file descriptor of the end to read from.
-    """
+    """End this process when the other end of a pipe is closed."""
     try:
         while os.read(parent, 64):
             pass

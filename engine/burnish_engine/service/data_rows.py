@@ -23,12 +23,15 @@ from burnish_engine.data.pipeline.collect import SAMPLE_ROWS
 from burnish_engine.data.pipeline.row_pipeline import RowBatch, RowPipeline
 from burnish_engine.data.prepare import pipeline_spec
 from burnish_engine.data.report.columns import file_columns
-from burnish_engine.data.report.describe import readable
+from burnish_engine.data.report.describe import EXAMPLE_TOKENS, readable
 from burnish_engine.data.rows.recognize import recognize
-from burnish_engine.service.token_pieces import token_pieces
+from burnish_engine.data.tokens.tokenize import Document
 
 _CELL_LETTERS = 240
 _MOST_PAGERS = 8
+_LOST = "\ufffd"
+_LEAST_CONTEXT = 4
+"""Number of tokens decoded before a piece: alone it would lose its leading space in some tokenizers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +131,7 @@ class RowReader:
             supervised_tokens=int(shard.supervised_tokens(longest).sum()),
             cut_tokens=cut,
             parts=len(shard),
-            pieces=token_pieces(document, tokenizer),
+            pieces=_token_pieces(document, tokenizer),
             problem="" if shard.supervised_tokens(longest).any() else "nothing to learn",
         )
 
@@ -168,11 +171,7 @@ class RowReader:
 
 
 def _part(data: DataSection, file: str) -> DatasetPart:
-    """Find a file of the data by its name; empty: the first one.
-
-    Raises:
-        UsageError: The recipe names no files, or not this one.
-    """
+    """Find a file of the data by its name; empty: the first one."""
     if not data.files:
         raise UsageError("The recipe names no training files.", "Set data.files.")
     names = [*data.files, *data.validation_files]
@@ -198,3 +197,25 @@ def _line(pager: RowPager, index: int, row: NumberedJson) -> RowLine:
         return RowLine(file=name, row=number, index=index, problem=error.what)
     cells = {column: shorten(readable(value), _CELL_LETTERS) for column, value in values.items() if value is not None}
     return RowLine(file=name, row=number, index=index, cells=cells)
+
+
+def _token_pieces(document: Document, tokenizer: Any) -> list[tuple[str, bool]]:
+    """Return (text, whether it is supervised) of each token, joining tokens that are parts of one character."""
+
+    def decode(start: int, end: int) -> str:
+        text: str = tokenizer.decode(ids[start:end], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return text
+
+    shown = document.cut(EXAMPLE_TOKENS)
+    ids, supervised = shown.input_ids.tolist(), shown.supervised.tolist()
+    pieces: list[tuple[str, bool]] = []
+    start = 0
+    for end in range(1, len(ids) + 1):
+        if end < len(ids) and supervised[end] == supervised[start] and decode(start, end).endswith(_LOST):
+            continue  # in the middle of a character
+        context = max(0, start - _LEAST_CONTEXT)
+        before, upto = decode(context, start), decode(context, end)
+        text = upto[len(before) :] if upto.startswith(before) else decode(start, end)
+        pieces.append((text, bool(supervised[start])))
+        start = end
+    return [*pieces, ("...", False)] if shown is not document else pieces

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
+
+from pydantic import ValidationError
 
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.job import Job
 from burnish_engine.chat.chat_pool import ChatPool
-from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.facts.advice import AdapterFacts
+from burnish_engine.contract.facts.machine import Checkup
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
@@ -34,10 +42,12 @@ from burnish_engine.models.checkpoint.source import model_folder
 from burnish_engine.models.saved_adapters.saved_adapter import WEIGHTS_FILE
 from burnish_engine.models.saved_adapters.start_adapter import StartAdapter, open_start
 from burnish_engine.runs.file_hashes import known_sha256
-from burnish_engine.service.doctor import check_up_in_child
+from burnish_engine.runs.process import end_tree
 from burnish_engine.service.machine import MachineCache
 from burnish_engine.service.plans import PlanService
 from burnish_engine.service.recipes import read_recipe_text
+
+_POLL_S = 0.1
 
 
 class LiveRequests:
@@ -58,7 +68,7 @@ class LiveRequests:
 
     def doctor(self, request: DoctorRequest, job: Job) -> Result:
         """Run the whole check-up."""
-        return Result(id=request.id, checkup=check_up_in_child(job, bandwidth=request.bandwidth))
+        return Result(id=request.id, checkup=_check_up_in_child(job, bandwidth=request.bandwidth))
 
     def machine(self, request: MachineRequest, _job: Job) -> Result:
         """Return the machine's facts as they are now."""
@@ -164,3 +174,47 @@ def _base_path(start: StartAdapter) -> str:
         return start.base
     named = [model for model in find_local_models() if model.name == start.base and not model.gguf_only]
     return named[0].path if named else ""
+
+
+def _check_up_in_child(job: Job, *, bandwidth: bool) -> Checkup:
+    """Run `burnish doctor`."""
+    command = [sys.executable, "-P", "-m", "burnish_engine.cli.main", "doctor", "--json"]
+    # Files, not pipes: nobody must drain them, and handles that the child's own children keep open do not matter.
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as errors:
+        child = subprocess.Popen(
+            [*command, *(["--bandwidth"] if bandwidth else [])], stdin=subprocess.DEVNULL, stdout=said, stderr=errors
+        )
+        try:
+            _wait(child, job)
+        finally:
+            _end(child)
+        try:
+            return Checkup.model_validate_json(_content(said))
+        except ValidationError:
+            last = (_content(errors).decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1]
+            raise SetupError(
+                f"The check-up ended without an answer (exit status {child.returncode}): {last}",
+                "Run `burnish doctor` in a terminal.",
+            ) from None
+
+
+def _wait(child: subprocess.Popen[bytes], job: Job) -> None:
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=_POLL_S)
+            return
+        job.check()
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the child and the processes that it started."""
+    if child.poll() is not None:
+        return
+    end_tree(child.pid)
+    child.kill()
+    child.wait()
+
+
+def _content(file: IO[bytes]) -> bytes:
+    file.seek(0)
+    return file.read()

@@ -87,11 +87,7 @@ def check(path: Annotated[Path, typer.Argument(help="Recipe to check.")]) -> Non
 
 
 def _data_notes(data: DataSection) -> list[str]:
-    """Look for the data files, and note what was not looked for: nothing is downloaded.
-
-    Raises:
-        DataError: A file is missing, empty, damaged or of no known kind.
-    """
+    """Look for the data files, and note what was not looked for: nothing is downloaded."""
     from burnish_engine.data.files.discover import find_parts
 
     names = [*data.files, *data.validation_files]
@@ -101,12 +97,7 @@ def _data_notes(data: DataSection) -> list[str]:
 
 
 def _model_notes(recipe: Recipe) -> list[str]:
-    """Open the model, and note where it has to be downloaded first.
-
-    Raises:
-        UsageError: The model's folder does not exist.
-        SetupError: The model's folder is damaged.
-    """
+    """Open the model, and note where it has to be downloaded first."""
     from burnish_engine.models.checkpoint.source import open_model
 
     name = recipe.model.path

@@ -33,7 +33,7 @@ from burnish_engine.contract.units import energy_size
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.jobs import actions, lease, trash
-from burnish_engine.runs.store import StoredRun, list_runs, open_run, summarize
+from burnish_engine.runs.store import StoredRun, list_runs, open_run, read_recipe, summarize
 
 app = typer.Typer(help="List, stop, pause, resume and compare runs.", no_args_is_help=True)
 
@@ -195,7 +195,7 @@ def resume(
         return _command(run, "resume")
     lease.dequeue(paths)
     try:
-        return train_run(paths, queue=queue or wait, force=force, anyway=anyway, gpus=gpus)
+        return train_run(paths, read_recipe(paths), queue=queue or wait, force=force, anyway=anyway, gpus=gpus)
     finally:
         if wait:  # in every case the next run in the queue must not wait for us
             lease.release(paths)

@@ -99,13 +99,7 @@ def _plan(recipe: Recipe, gpus: int, *, json: bool) -> int:
 
 
 def _show(found: PlaceOffers, size_bytes: int, passes: int) -> None:
-    """Print what the place has to offer.
-
-    Args:
-        found: its machines, with plans, and what it says of the job.
-        size_bytes: bytes that would be sent.
-        passes: passes of a step, which GPUs can share.
-    """
+    """Print what the place has to offer."""
     best, shared = found.best, any(one.plan.shared for one in found.offers)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     of_each = " of each GPU" if shared else ""

@@ -22,7 +22,7 @@ from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import MOST_GPUS, DevicesSection, Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.runs.card import read_card
-from burnish_engine.runs.store import create_run, read_recipe, read_state
+from burnish_engine.runs.store import create_run, read_state
 
 _REFUSALS = (
     ExitCode.USAGE,
@@ -100,7 +100,7 @@ def start_run(
         raise
     code = ExitCode.BUG
     try:
-        code = train_run(paths, queue=queue, force=force, anyway=anyway, gpus=gpus)
+        code = train_run(paths, parsed, queue=queue, force=force, anyway=anyway, gpus=gpus)
     finally:
         if code is not ExitCode.DONE and not keep_refused and never_began(paths):
             _discard(paths.root, made)  # a mistake in recipe or data leaves nothing behind
@@ -146,12 +146,7 @@ def _missing(folder: Path) -> list[Path]:
 
 
 def _discard(root: Path, made: list[Path]) -> None:
-    """Delete a run that never began: the content of its folder, and the folders that were made for it.
-
-    Args:
-        root: folder of the run. It held nothing before.
-        made: folders that did not exist before, the deepest first; empty: the run's folder is one of our own.
-    """
+    """Delete a run that never began: the content of its folder, and the folders that were made for it."""
     if root in made or root.parent == runs_dir().absolute():
         shutil.rmtree(root, ignore_errors=True)
     else:
@@ -184,19 +179,17 @@ def _busy_device(section: DevicesSection, gpus: Sequence[int]) -> str:
     return next((name for name in names if lease.holder_of(name)), names[0])
 
 
-def train_run(
-    paths: RunPaths, *, queue: bool = False, force: bool = False, anyway: bool = False, gpus: int = 0
-) -> ExitCode:
-    """Train a run folder's recipe here and now, or queue it where its device is busy.
+def train_run(paths: RunPaths, recipe: Recipe, *, queue: bool, force: bool, anyway: bool, gpus: int) -> ExitCode:
+    """Train a run here and now, or queue it where its device is busy.
 
     Args:
         paths: paths of the run folder.
+        recipe: frozen recipe of the run.
         queue: whether to wait in the queue where the device is busy.
         force: whether to share the device.
         anyway: whether to start although the plan says that it does not fit.
         gpus: number of GPUs that share the steps now, see `DevicesSection.first_gpus`; 0: as the recipe says.
     """
-    recipe = read_recipe(paths)
     if recipe.devices.where != HERE:
         return train_there(paths, recipe, anyway=anyway, gpus=gpus)
     from burnish_engine.runs.jobs import lease

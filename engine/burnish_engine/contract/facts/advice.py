@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.facts.exports import ExportChoice
@@ -12,13 +12,10 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.facts.machine import LinkKind, MachineFacts, ParallelSettings
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.contract.recipe.recipe_export import GgufType
+from burnish_engine.contract.record import Facts, Record
 
 
-class _Advice(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
-
-
-class CatalogModel(_Advice):
+class CatalogModel(Facts):
     """A model people fine-tune, known well enough to plan without downloading it."""
 
     name: str = Field(description='The name it is fetched by, such as "Qwen/Qwen3-0.6B".')
@@ -43,7 +40,7 @@ class CatalogModel(_Advice):
     )
 
 
-class MemoryPart(_Advice):
+class MemoryPart(Facts):
     """One component of the predicted memory peak."""
 
     name: str
@@ -51,10 +48,8 @@ class MemoryPart(_Advice):
     note: str = ""
 
 
-class PlanBasis(_Advice):
+class PlanBasis(Record):
     """A prediction before past runs corrected it; a run's measurements are compared with it."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)  # it is part of events, which newer versions may extend
 
     device: str = Field(description="The device by name and size; runs on equal ones are comparable.")
     engine: Literal["fast", "plain"]
@@ -64,7 +59,7 @@ class PlanBasis(_Advice):
     runs: int = Field(default=0, description="Past runs on this device that corrected the plan.")
 
 
-class TimePart(_Advice):
+class TimePart(Facts):
     """A part of a run's predicted time."""
 
     name: Literal["reference", "steps", "checks", "evaluations", "general_text", "prompts", "task", "saves"]
@@ -72,7 +67,7 @@ class TimePart(_Advice):
     seconds: float = Field(description="Predicted time of all of them together.")
 
 
-class SharedSteps(_Advice):
+class SharedSteps(Facts):
     """The steps of a run that several GPUs share."""
 
     gpus: int = Field(description="GPUs, or processes of a CPU, that share each step.")
@@ -89,7 +84,7 @@ class SharedSteps(_Advice):
     while_computing: bool = Field(default=False, description="Sending goes on while the GPUs compute.")
 
 
-class FittingRank(_Advice):
+class FittingRank(Facts):
     """The largest lower rank with which a run that does not fit would."""
 
     key: Literal["adapter.rank", "adapter.expert_rank"] = Field(description="The recipe's key.")
@@ -99,7 +94,7 @@ class FittingRank(_Advice):
     )
 
 
-class RunPlan(_Advice):
+class RunPlan(Facts):
     """A run plan: the predicted memory, disk and time of a run, against what is free now."""
 
     device: str = Field(description="Name of the GPU, or CPU.")
@@ -126,7 +121,7 @@ class RunPlan(_Advice):
     disk_free_bytes: int
     fits: bool
     problems: list[str] = Field(default=[], description="Why it does not fit, and what would make it fit.")
-    notes: list[str] = []
+    notes: list[str] = Field(default=[])
     trainable_parameters: int
     adapter_bytes: int = Field(
         default=0, description="Adapter with its gradients, optimizer and copies on that device; 0 without adapter."
@@ -159,7 +154,7 @@ class RunPlan(_Advice):
         return sum(part.seconds for part in self.times) if self.times else self.seconds
 
 
-class PlannedOffer(_Advice):
+class PlannedOffer(Facts):
     """A machine that can be had at a place, and the plan of a run on it."""
 
     name: str = Field(description="Name of the machine there; of a service its flavor.")
@@ -178,7 +173,7 @@ class PlannedOffer(_Advice):
         return None if self.usd_per_hour is None or seconds is None else self.usd_per_hour * seconds / 3600
 
 
-class PlaceOffers(_Advice):
+class PlaceOffers(Facts):
     """The machines that a place has for a run."""
 
     where: str = Field(description="Place as the recipe names it.")
@@ -196,7 +191,7 @@ class PlaceOffers(_Advice):
         return self.offers[self.chosen]
 
 
-class SettingChoice(_Advice):
+class SettingChoice(Facts):
     """One choice of a suggestion and its reason."""
 
     key: str = Field(description="The recipe's key, such as adapter.rank.")
@@ -204,17 +199,17 @@ class SettingChoice(_Advice):
     reason: str = Field(description="One sentence.")
 
 
-class Suggestion(_Advice):
+class Suggestion(Facts):
     """A recipe for this machine, dataset and target."""
 
     recipe: str = Field(description="The recipe as TOML.")
     model: str
     choices: list[SettingChoice]
     plan: RunPlan
-    warnings: list[str] = []
+    warnings: list[str] = Field(default=[])
 
 
-class RankedModel(_Advice):
+class RankedModel(Facts):
     """A model of the catalog, judged for this machine and target."""
 
     model: CatalogModel
@@ -231,7 +226,7 @@ class RankedModel(_Advice):
     download_bytes: int = Field(description="Size of the download.")
 
 
-class _Candidate(_Advice):
+class _Candidate(Facts):
     """A model that the catalog does not have, judged for training here."""
 
     name: str
@@ -265,7 +260,7 @@ class FoundOnHub(_Candidate):
     here: bool = Field(default=False, description="Whether its files are on this machine.")
 
 
-class ModelFacts(_Advice):
+class ModelFacts(Facts):
     """The facts of a model folder."""
 
     path: str = Field(description="What to write into the recipe.")
@@ -282,10 +277,10 @@ class ModelFacts(_Advice):
         default={}, description="Predicted size of the exported file of each type; empty where it cannot be exported."
     )
     note: str = ""
-    warnings: list[str] = []
+    warnings: list[str] = Field(default=[])
 
 
-class ModelIntegrity(_Advice):
+class ModelIntegrity(Facts):
     """The result of comparing a model's files with their published checksums; damage is a failure instead."""
 
     checked: int = Field(description="Files whose content is the published one.")
@@ -293,7 +288,7 @@ class ModelIntegrity(_Advice):
     unpublished: int = Field(description="Files of which no checksum is known here: sizes and headers were checked.")
 
 
-class AdapterFacts(_Advice):
+class AdapterFacts(Facts):
     """An adapter that a run can go on from."""
 
     path: str = Field(description="What to write into the recipe's adapter.start.")

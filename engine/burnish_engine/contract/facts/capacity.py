@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from burnish_engine.contract.record import Facts
 
 Limit = Literal["memory", "system memory", "context", "search"]
 Method = Literal["lora", "qlora"]
@@ -19,11 +21,7 @@ LIMIT_TEXT: dict[Limit, str] = {
 METHOD_TEXT: dict[Method, str] = {"lora": "LoRA", "qlora": "QLoRA"}
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
-
-
-class LargestPass(_Answer):
+class LargestPass(Facts):
     """The largest pass of a kind that fits, and its predicted speed and memory."""
 
     tokens: int = Field(description="Tokens of the pass.")
@@ -34,7 +32,7 @@ class LargestPass(_Answer):
     limited_by: Limit = Field(description='What limits it. "search": larger passes were not tried.')
 
 
-class ModelCapacity(_Answer):
+class ModelCapacity(Facts):
     """The capacity for one model and one way of training it."""
 
     name: str = Field(description="Name of the model in a recipe.")
@@ -48,7 +46,7 @@ class ModelCapacity(_Answer):
     problem: str = Field(default="", description="Why not even a short row is trained; empty where one is.")
 
 
-class DeviceCapacity(_Answer):
+class DeviceCapacity(Facts):
     """The predicted capacity of a device: the models, rows and passes that can be trained on it."""
 
     device: str = Field(description="Name of the GPU, or CPU.")
@@ -60,4 +58,4 @@ class DeviceCapacity(_Answer):
     row_tokens: int = Field(description="Length of the rows in the biggest passes.")
     models: list[ModelCapacity] = Field(description="Smallest model first, in 16 bits before 4.")
     speed_source: str = Field(default="", description="Where the speeds come from.")
-    notes: list[str] = []
+    notes: list[str] = Field(default=[])

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from burnish_engine.contract.record import Record
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)  # part of events and cards, which newer versions may extend
-
-
-class Matrix(_Record):
+class Matrix(Record):
     """One weight matrix of a layer, or a stack of them (the experts of a mixture)."""
 
     name: str = Field(description="Path below its layer, such as self_attn.q_proj; outside of layers the whole path.")
@@ -34,7 +32,7 @@ class Matrix(_Record):
         return self.count * self.rows * self.columns
 
 
-class KindCoverage(_Record):
+class KindCoverage(Record):
     """The weights of one kind of matrix, and how many of them are trained or have an adapter."""
 
     kind: str
@@ -42,7 +40,7 @@ class KindCoverage(_Record):
     reached: int = Field(description="Weights in those of the matrices that are trained or have an adapter.")
 
 
-class BeyondLayers(_Record):
+class BeyondLayers(Record):
     """One thing that a run trains beside the matrices of the decoder layers."""
 
     name: str = Field(description="Module, such as lm_head, embed_tokens or norm; biases for all biases together.")
@@ -59,7 +57,7 @@ class BeyondLayers(_Record):
         return f"{where.get(self.how, f'{self.rows:,} rows of {self.name}')} ({self.weights:,} weights)"
 
 
-class Coverage(_Record):
+class Coverage(Record):
     """The share of the decoder layers' matrices that a run trains, by kind, and what it trains beside them."""
 
     kinds: tuple[KindCoverage, ...] = Field(description="In the order of the layers.")

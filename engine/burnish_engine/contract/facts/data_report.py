@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from burnish_engine.contract.recipe.recipe_task import TaskMetric, TaskSection
+from burnish_engine.contract.record import Facts
 
 
-class _Facts(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
-
-
-class Setting(_Facts):
+class Setting(Facts):
     """One recipe setting that would change something."""
 
     key: str = Field(description="Dotted, such as data.duplicates.")
@@ -26,14 +23,14 @@ class Setting(_Facts):
         return f"{self.key} = {json.dumps(self.value, ensure_ascii=False)}"
 
 
-class RowPlace(_Facts):
+class RowPlace(Facts):
     """The position of a row: file and line."""
 
     file: str = Field(description="Its name among the dataset's files.")
     row: int = Field(description="Its line in there, or its place; from 1.")
 
 
-class FileStatus(_Facts):
+class FileStatus(Facts):
     """The outcome of reading one training file."""
 
     file: str = Field(description="Its name among the dataset's files, or the recipe's name for it.")
@@ -43,7 +40,7 @@ class FileStatus(_Facts):
     remedy: str = Field(default="", description="What can be done about that.")
 
 
-class Finding(_Facts):
+class Finding(Facts):
     """One finding about a dataset."""
 
     kind: str = Field(description="duplicates, near_duplicates, leaks, degenerate, secrets, addresses, encoding, ...")
@@ -54,7 +51,7 @@ class Finding(_Facts):
     dropped: str = Field(default="", description="Key in the dataset's `dropped` of the rows it tells of; else empty.")
 
 
-class CutLine(_Facts):
+class CutLine(Facts):
     """The effect of one `max_length` on a dataset."""
 
     max_length: int = Field(description="Tokens.")
@@ -63,7 +60,7 @@ class CutLine(_Facts):
     learned_lost: int = Field(description="Learned tokens among those.")
 
 
-class ColumnReading(_Facts):
+class ColumnReading(Facts):
     """One way to read the columns of a file."""
 
     shape: str
@@ -74,7 +71,7 @@ class ColumnReading(_Facts):
     settings: list[Setting] = Field(default=[], description="What would fix this reading.")
 
 
-class FileColumns(_Facts):
+class FileColumns(Facts):
     """The columns of a data file, and what they may mean."""
 
     file: str
@@ -83,7 +80,7 @@ class FileColumns(_Facts):
     question: str = Field(default="", description="Why a person has to say which; empty where one reading is sure.")
 
 
-class RowLine(_Facts):
+class RowLine(Facts):
     """One row as it is in its file."""
 
     file: str = Field(description="Its name among the dataset's files.")
@@ -93,7 +90,7 @@ class RowLine(_Facts):
     problem: str = Field(default="", description="Why it cannot be read; empty: it can.")
 
 
-class RowPage(_Facts):
+class RowPage(Facts):
     """Some rows of a data file."""
 
     rows: list[RowLine]
@@ -101,7 +98,7 @@ class RowPage(_Facts):
     exact: bool = Field(description="Whether `total` was counted; else it is estimated from the part that was read.")
 
 
-class TemplateFacts(_Facts):
+class TemplateFacts(Facts):
     """The properties of a chat template, found by rendering small conversations."""
 
     name: str = Field(description="auto, plain, a known name or a file.")
@@ -119,7 +116,7 @@ class TemplateFacts(_Facts):
     )
 
 
-class TaskHint(_Facts):
+class TaskHint(Facts):
     """A metric that fits the replies of a dataset, recognized from its held-out rows."""
 
     metric: TaskMetric
@@ -131,7 +128,7 @@ class TaskHint(_Facts):
     )
 
 
-class TaskFit(_Facts):
+class TaskFit(Facts):
     """The held-out rows that a score of the task finds."""
 
     section: TaskSection = Field(description="The section that rows were looked for with.")
@@ -141,7 +138,7 @@ class TaskFit(_Facts):
     left_out: dict[str, int] = Field(default={}, description="Reason to number of held-out rows that are not scored.")
 
 
-class DatasetReport(_Facts):
+class DatasetReport(Facts):
     """The close inspection of a dataset."""
 
     used_rows: int = Field(description="Rows of which something is learned or held out. Rows in = these + dropped.")
@@ -155,7 +152,7 @@ class DatasetReport(_Facts):
     left_out: dict[str, str] = Field(default={}, description="Files that lie there and were not read: name to why.")
     readings: list[ColumnReading] = Field(default=[], description="Of the first file, the one in use first.")
     template: TemplateFacts | None = None
-    cut_lines: list[CutLine] = []
+    cut_lines: list[CutLine] = Field(default=[])
     length_steps: list[tuple[int, int, int]] = Field(
         default=[],
         description="(length in tokens, used rows that are longer, tokens of them beyond it), from 0 at even steps; "
@@ -165,7 +162,7 @@ class DatasetReport(_Facts):
     tokens_lost: int = Field(default=0, description="Tokens behind the cut at max_length.")
     called_rows: int = Field(default=0, description="Rows in which a tool is called.")
     thoughtful_rows: int = Field(default=0, description="Rows with thoughts apart from the reply.")
-    findings: list[Finding] = []
+    findings: list[Finding] = Field(default=[])
     exact_places: bool = Field(
         default=True, description="False where a sample was read of a file too large to count its lines."
     )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from burnish_engine.contract.recipe.recipe_export import GgufType
+from burnish_engine.contract.record import Facts
 
 
-class _Facts(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
-
-
-class ExportStage(_Facts):
+class ExportStage(Facts):
     """One stage of an export."""
 
     what: str = Field(description="Name of the stage, as the export's job shows it.")
@@ -20,7 +17,7 @@ class ExportStage(_Facts):
     seconds: float = Field(description="Roughly.")
 
 
-class TypeForecast(_Facts):
+class TypeForecast(Facts):
     """Forecast of the file of one GGUF type."""
 
     quant: GgufType
@@ -32,7 +29,7 @@ class TypeForecast(_Facts):
     tokens_per_s: float = Field(description="Generation speed on this machine's processor, roughly.")
 
 
-class ExportForecast(_Facts):
+class ExportForecast(Facts):
     """Disk, memory and time of an export to GGUF, and the exact size of each file."""
 
     sizes: dict[GgufType, int] = Field(description="Bytes of each file asked for.")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from burnish_engine.contract.record import Record
 
 ExportKind = Literal["gguf", "safetensors", "adapter", "ollama", "lmstudio", "lora-gguf"]
 """Kinds of `burnish export --to`."""
@@ -13,10 +15,8 @@ GGUF_KINDS: tuple[ExportKind, ...] = ("gguf", "ollama", "lmstudio")
 """Kinds of export that are GGUF files with a fidelity report."""
 
 
-class ExportChoice(BaseModel):
+class ExportChoice(Record):
     """Whether one kind of export works for a run."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     kind: ExportKind
     works: bool

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.data_report import DatasetReport, RowPlace
 from burnish_engine.contract.facts.task_score import TaskChange, TaskScore
+from burnish_engine.contract.record import Facts
 
 LayerKind = Literal["attention", "sliding_attention", "short_convolution"]
 FeedForwardKind = Literal["dense", "mixture_of_experts"]
 
 
-class _Facts(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
-
-
-class KeptBytes(_Facts):
+class KeptBytes(Facts):
     """Size of what a part of a layer keeps of each token for the backward pass, bytes."""
 
     bf16: int = Field(description="Computed in bf16, the weights frozen.")
@@ -27,7 +24,7 @@ class KeptBytes(_Facts):
     whole_fp32: int = Field(description="Computed in fp32, every weight trained.")
 
 
-class LayerSpec(_Facts):
+class LayerSpec(Facts):
     """One decoder layer."""
 
     kind: LayerKind = "attention"
@@ -48,7 +45,7 @@ class LayerSpec(_Facts):
         return self.feed_forward == "mixture_of_experts"
 
 
-class ExpertSpec(_Facts):
+class ExpertSpec(Facts):
     """The experts of a mixture's layers, and how a token's are chosen."""
 
     count: int = Field(description="Experts of a layer, E.")
@@ -79,7 +76,7 @@ class ExpertSpec(_Facts):
     )
 
 
-class RopeSpec(_Facts):
+class RopeSpec(Facts):
     """Rotary position embedding."""
 
     theta: float = 10000.0
@@ -111,7 +108,7 @@ class RopeSpec(_Facts):
     )
 
 
-class DecoderSpec(_Facts):
+class DecoderSpec(Facts):
     """The shape of a decoder-only transformer, enough to plan memory, build it, and export it."""
 
     family: str = Field(description="The checkpoint's model_type, such as llama or qwen3.")
@@ -211,7 +208,7 @@ class DecoderSpec(_Facts):
         return self.experts is not None and self.experts.storage == "mxfp4"
 
 
-class LengthStats(_Facts):
+class LengthStats(Facts):
     """Distribution of document lengths, tokens."""
 
     mean: float
@@ -224,7 +221,7 @@ class LengthStats(_Facts):
     )
 
 
-class DatasetFacts(_Facts):
+class DatasetFacts(Facts):
     """The facts that `burnish inspect` found about a dataset. Rows in = rows used + dropped rows."""
 
     files: list[str]
@@ -251,11 +248,11 @@ class DatasetFacts(_Facts):
     example: list[tuple[str, bool]] = Field(
         default=[], description="One rendered row as (text, is it learned) pieces, in order."
     )
-    warnings: list[str] = []
+    warnings: list[str] = Field(default=[])
     report: DatasetReport | None = Field(default=None, description="What was found looking closely.")
 
 
-class QuantFidelity(_Facts):
+class QuantFidelity(Facts):
     """The comparison of one file with the trained model, on held-out rows."""
 
     file: str
@@ -301,7 +298,7 @@ class QuantFidelity(_Facts):
         "they do not name it. Empty: an export's own report.",
     )
     passed: bool
-    problems: list[str] = []
+    problems: list[str] = Field(default=[])
     unproven: str = Field(
         default="",
         description="Why it is not known whether the file is the trained model, although nothing is wrong with it; "
@@ -309,7 +306,7 @@ class QuantFidelity(_Facts):
     )
 
 
-class FidelityReport(_Facts):
+class FidelityReport(Facts):
     """The proof that exported files are the model that was trained."""
 
     v: Literal[1] = 1
@@ -317,7 +314,7 @@ class FidelityReport(_Facts):
     architecture: str
     token_strings: int = Field(description="Strings whose token ids were compared.")
     token_mismatches: int
-    mismatch_examples: list[str] = []
+    mismatch_examples: list[str] = Field(default=[])
     files: list[QuantFidelity]
     passed: bool
     adapter_sha256: str = Field(

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from burnish_engine.contract.record import Facts
 
 CommonAncestor = Literal["internal", "single", "multiple", "hostbridge", "node", "system"]
 """Point where the paths of two GPUs meet (NVML's nvmlGpuTopologyLevel_t): on one board, at one PCIe switch, over
@@ -20,11 +22,7 @@ HOST: Final = -1
 _DIFFERS = 0.25  # a measurement further than this from the table is worth a word
 
 
-class _Facts(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
-
-
-class PcieFacts(_Facts):
+class PcieFacts(Facts):
     """A GPU's connection to the host."""
 
     generation: int | None = Field(default=None, description="PCIe generation in use when read.")
@@ -39,7 +37,7 @@ class PcieFacts(_Facts):
     from_gpu_gb_s: float | None = Field(default=None, description="Measured copy to pinned host memory, 10^9 bytes/s.")
 
 
-class MemoryUser(_Facts):
+class MemoryUser(Facts):
     """A process that holds memory of a GPU."""
 
     pid: int
@@ -47,7 +45,7 @@ class MemoryUser(_Facts):
     bytes: int | None = Field(default=None, description="None where the driver does not say (Windows).")
 
 
-class GpuFacts(_Facts):
+class GpuFacts(Facts):
     """One NVIDIA GPU as NVML sees it."""
 
     index: int
@@ -72,7 +70,7 @@ class GpuFacts(_Facts):
     users: list[MemoryUser] = Field(default=[], description="Processes that hold its memory, largest first.")
 
 
-class LinkMeasurement(_Facts):
+class LinkMeasurement(Facts):
     """The measured rates of copies between two GPUs."""
 
     copy_gb_s: float = Field(description="One-way device-to-device copy, 10^9 bytes/s.")
@@ -81,7 +79,7 @@ class LinkMeasurement(_Facts):
     peer_access: bool | None = Field(default=None, description="Whether CUDA lets one read the other's memory.")
 
 
-class LinkFacts(_Facts):
+class LinkFacts(Facts):
     """The connection of two GPUs."""
 
     first: int = Field(description="Index of one GPU.")
@@ -97,7 +95,7 @@ class LinkFacts(_Facts):
     measured: LinkMeasurement | None = None
 
 
-class ExchangeFacts(_Facts):
+class ExchangeFacts(Facts):
     """One exchange of gradients as a run measured it."""
 
     gpus: list[int] = Field(description="Indices of the GPUs, rising.")
@@ -105,7 +103,7 @@ class ExchangeFacts(_Facts):
     ms: float = Field(gt=0, description="Time of one sum, milliseconds.")
 
 
-class HostCopiesFacts(_Facts):
+class HostCopiesFacts(Facts):
     """Rates of copies between page-locked host memory and all GPUs at once, which share what that memory can do."""
 
     gpus: int = Field(gt=0, description="Number of GPUs that copied.")
@@ -114,7 +112,7 @@ class HostCopiesFacts(_Facts):
     both_ways_gb_s: float = Field(gt=0, description="To and from all of them at once, sum of both, 10^9 bytes/s.")
 
 
-class EdgeFacts(_Facts):
+class EdgeFacts(Facts):
     """A connection in the graph of a machine: between two GPUs, or between a GPU and the host."""
 
     first: int = Field(description="Index of a GPU.")
@@ -135,7 +133,7 @@ class EdgeFacts(_Facts):
         return abs(self.gb_s - self.table_gb_s) > _DIFFERS * self.table_gb_s
 
 
-class HostFacts(_Facts):
+class HostFacts(Facts):
     """The facts of a machine beside its GPUs."""
 
     os: str
@@ -157,7 +155,7 @@ class HostFacts(_Facts):
 class MachineFacts(HostFacts):
     """The facts of a machine."""
 
-    gpus: list[GpuFacts] = []
+    gpus: list[GpuFacts] = Field(default=[])
     links: list[LinkFacts] = Field(default=[], description="One entry a pair of GPUs.")
     edges: list[EdgeFacts] = Field(default=[], description="The graph that follows from all this: its connections.")
     all_reduce_gb_s: float | None = Field(
@@ -170,7 +168,7 @@ class MachineFacts(HostFacts):
     gpu_problem: str | None = Field(default=None, description="Why a GPU that seems to be there does not answer.")
 
 
-class ParallelSettings(_Facts):
+class ParallelSettings(Facts):
     """The settings for using a machine's GPUs in one run, with reasons."""
 
     strategy: Strategy
@@ -184,7 +182,7 @@ class ParallelSettings(_Facts):
     reasons: list[str] = Field(description="One sentence for each setting.")
 
 
-class KernelCheck(_Facts):
+class KernelCheck(Facts):
     """The outcome of one kernel's test run."""
 
     name: str
@@ -192,7 +190,7 @@ class KernelCheck(_Facts):
     detail: str = ""
 
 
-class Checkup(_Facts):
+class Checkup(Facts):
     """The findings of `burnish doctor`."""
 
     machine: MachineFacts

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from burnish_engine.contract.number import Moment
+from burnish_engine.contract.record import Record
 
 REMOTE_VERSION = 1
 
 
-class RemoteJob(BaseModel):
+class RemoteJob(Record):
     """A job on another machine. It holds no token and no address with a signature."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     v: Literal[1] = 1
     where: str = Field(description="Place as the recipe names it.")

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.number import Moment
 from burnish_engine.contract.recipe.sweep import SweepCell, SweepSetting
+from burnish_engine.contract.record import Facts
 
 SWEEP_VERSION = 1
 
 
-class _Sweep(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings")
-
-
-class SweepRunPlan(_Sweep):
+class SweepRunPlan(Facts):
     """A run of a sweep before it is started."""
 
     name: str
@@ -30,7 +27,7 @@ class SweepRunPlan(_Sweep):
     problem: str = Field(default="", description="Why it does not fit.")
 
 
-class SweepPlan(_Sweep):
+class SweepPlan(Facts):
     """The plan of a sweep: its runs, and what each would take."""
 
     settings: list[SweepSetting]
@@ -70,14 +67,14 @@ def sweep_plan(settings: Sequence[SweepSetting], cells: Sequence[SweepCell], pla
     )
 
 
-class SweptRun(_Sweep):
+class SweptRun(Facts):
     """A run of a sweep."""
 
     folder: str
     values: list[bool | int | float | str] = Field(description="Value of each setting, in their order.")
 
 
-class SweepFile(_Sweep):
+class SweepFile(Facts):
     """Content of a file in the folder of sweeps. Written once, when the sweep is queued; its runs are ordinary ones."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)

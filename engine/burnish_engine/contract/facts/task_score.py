@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from burnish_engine.contract.facts.intervals import share_interval, sign_test
 from burnish_engine.contract.recipe.recipe_task import TaskMetric
+from burnish_engine.contract.record import Record
 
 TASK_LEVEL = 0.95
 """Confidence level at which a difference between two scores is called one."""
@@ -23,11 +24,7 @@ METRIC_NAMES: dict[TaskMetric, str] = {
 """Name of each metric for people: the replies that it counts."""
 
 
-class _Score(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class TaskReply(_Score):
+class TaskReply(Record):
     """A reply that is not right, shortened."""
 
     row: int = Field(description="Its place among the scored rows, from 1.")
@@ -37,7 +34,7 @@ class TaskReply(_Score):
     why: str = Field(description="What is wrong, in half a sentence.")
 
 
-class TaskScore(_Score):
+class TaskScore(Record):
     """The score of one model's greedy replies to held-out rows."""
 
     metric: TaskMetric = "none"
@@ -71,7 +68,7 @@ class TaskScore(_Score):
         return f"{self.right} of {self.rows} ({self.share:.0%})".replace("%", " %")
 
 
-class TaskChange(_Score):
+class TaskChange(Record):
     """Two scores on the same rows: of a model before training and after, or of two models."""
 
     before: TaskScore

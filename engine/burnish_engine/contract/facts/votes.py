@@ -6,19 +6,18 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import read_with_retry, write_atomic
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.record import Record
 
 _MOST_VOTES, _LONGEST_PROMPT, _LONGEST_NAME = 2000, 2000, 200
 
 
-class Vote(BaseModel):
+class Vote(Record):
     """One vote on the replies to one prompt, given without knowing which model wrote which."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     t: float = Field(default=0.0, description="Seconds since the epoch.")
     prompt: str = Field(max_length=_LONGEST_PROMPT)
@@ -34,10 +33,8 @@ class Vote(BaseModel):
         return self
 
 
-class VoteCount(BaseModel):
+class VoteCount(Record):
     """Count of the votes of a run."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     votes: int = 0
     wins: dict[str, int] = Field(default={}, description="Name of a model to the votes for it, most first.")
@@ -50,9 +47,7 @@ class VoteCount(BaseModel):
         return ", ".join([*parts, *([f"equal {self.equal}"] if self.equal else [])])
 
 
-class _VotesFile(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
+class _VotesFile(Record):
     v: int = Field(default=1, ge=1, le=1)
     votes: tuple[Vote, ...] = ()
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.facts.exports import ExportChoice
 from burnish_engine.contract.facts.task_score import TaskChange
+from burnish_engine.contract.record import Record
 from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.contract.units import memory_size
 
@@ -19,11 +20,7 @@ CARD_VERSION = 1
 _WEIGHTS = (".safetensors", ".gguf")
 
 
-class _CardRecord(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class HashedFile(_CardRecord):
+class HashedFile(Record):
     """A file with its size and hash."""
 
     name: str = Field(description="File name without its folder.")
@@ -42,7 +39,7 @@ class DataFile(HashedFile):
     role: Literal["train", "held out"]
 
 
-class CardData(_CardRecord):
+class CardData(Record):
     """The data of a run."""
 
     files: list[DataFile] = Field(description="In the recipe's order.")
@@ -53,14 +50,14 @@ class CardData(_CardRecord):
     learned_tokens: int = Field(description="Tokens of the training rows.")
 
 
-class CardModel(_CardRecord):
+class CardModel(Record):
     """The base model of a run."""
 
     name: str
     files: list[HashedFile] = Field(description="Weights, configuration, tokenizer; by name.")
 
 
-class RunEnvironment(_CardRecord):
+class RunEnvironment(Record):
     """The environment in which one process trained: software, device, engine, precision."""
 
     versions: dict[str, str] = Field(description="Versions of Burnish and its libraries; only installed ones.")
@@ -92,7 +89,7 @@ class RunEnvironment(_CardRecord):
         return self.versions | {name: None if value is None else str(value) for name, value in facts.items()}
 
 
-class FactChange(_CardRecord):
+class FactChange(Record):
     """A fact that changed between two processes; None: absent."""
 
     what: str
@@ -100,7 +97,7 @@ class FactChange(_CardRecord):
     after: str | None
 
 
-class Resume(_CardRecord):
+class Resume(Record):
     """The record of another process that went on with the run."""
 
     t: float = Field(description="Wall-clock time, seconds since the epoch.")
@@ -108,7 +105,7 @@ class Resume(_CardRecord):
     changed: list[FactChange] = Field(description="Facts that differ from the process before.")
 
 
-class CardResult(_CardRecord):
+class CardResult(Record):
     """The result that a process saved at its end."""
 
     t: float = Field(description="Wall-clock time, seconds since the epoch.")
@@ -126,7 +123,7 @@ class CardResult(_CardRecord):
     task: TaskChange | None = Field(default=None, description="Score of the task before and after; None: not measured.")
 
 
-class CardGuard(_CardRecord):
+class CardGuard(Record):
     """The guard's verdict on whether the run really trained."""
 
     verdict: Literal["training", "suspicious", "not_training"]
@@ -138,7 +135,7 @@ class CardGuard(_CardRecord):
     coverage: str = Field(default="", description="What an adapter reaches of the layers' weights, in words.")
 
 
-class CardRollback(_CardRecord):
+class CardRollback(Record):
     """The record of a rollback, after which the run went on at a lower learning rate."""
 
     step: int = Field(description="The step of the trouble.")
@@ -147,7 +144,7 @@ class CardRollback(_CardRecord):
     reason: str
 
 
-class RunCard(_CardRecord):
+class RunCard(Record):
     """Content of `card.json`. Written by the engine only: begun with training, completed at the end."""
 
     v: Literal[1] = 1
@@ -166,7 +163,7 @@ class RunCard(_CardRecord):
         default=None, description="What is trained of each kind of layer, counted on the loaded model; None: not known."
     )
     exports: list[ExportChoice] = Field(default=[], description="Which exports of the result work, and why not.")
-    resumes: list[Resume] = []
+    resumes: list[Resume] = Field(default=[])
     guard: CardGuard | None = Field(default=None, description="None: not looked at yet, or guard.action is off.")
     rollback: CardRollback | None = None
     result: CardResult | None = None

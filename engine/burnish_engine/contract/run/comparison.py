@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from burnish_engine.contract.facts.task_score import TaskChange
 from burnish_engine.contract.number import Number
+from burnish_engine.contract.record import Facts
 from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.contract.run.state import ObservedStatus
 
 DifferenceGroup = Literal["recipe", "model", "data", "machine", "versions"]
 
 
-class _Compared(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
-
-
-class ComparedRun(_Compared):
+class ComparedRun(Facts):
     """Outcome of a run so far. None: not measured.
 
     Attributes:
@@ -60,7 +57,7 @@ class ComparedRun(_Compared):
     training_s: Number | None = None
 
 
-class DifferenceRow(_Compared):
+class DifferenceRow(Facts):
     """Something in which some of the compared runs differ."""
 
     group: DifferenceGroup
@@ -68,7 +65,7 @@ class DifferenceRow(_Compared):
     values: list[Any] = Field(description="Value of each run, in their order; None: it is not known of this one.")
 
 
-class RunsComparison(_Compared):
+class RunsComparison(Facts):
     """Several runs beside each other."""
 
     folders: list[str]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from burnish_engine.contract.number import Moment, Number
+from burnish_engine.contract.record import Facts
 
 DuelStatus = Literal["planned", "running", "stopped", "finished"]
 DuelPhase = Literal["grid", "seeds", "second look"]
@@ -19,11 +20,7 @@ where sides learn by different objectives, each with a loss of its own."""
 JUDGES: tuple[DuelJudge, ...] = ("held_out_loss", "pair_error")
 
 
-class _Duel(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True, ser_json_inf_nan="strings")
-
-
-class DuelSideFacts(_Duel):
+class DuelSideFacts(Facts):
     """A compared recipe."""
 
     letter: str
@@ -32,7 +29,7 @@ class DuelSideFacts(_Duel):
     run_s: float | None = Field(default=None, description="Predicted training time of one run; None: unknown.")
 
 
-class DuelDifferenceFacts(_Duel):
+class DuelDifferenceFacts(Facts):
     """A key in which the recipes differ."""
 
     key: str
@@ -41,7 +38,7 @@ class DuelDifferenceFacts(_Duel):
     why: str = ""
 
 
-class DuelRun(_Duel):
+class DuelRun(Facts):
     """A run of a duel: the one that goes on, or one that has ended. None: not measured."""
 
     id: str
@@ -63,7 +60,7 @@ class DuelRun(_Duel):
     seconds: float = Field(default=0.0, description="Time spent in steps.")
 
 
-class DuelVerdictFacts(_Duel):
+class DuelVerdictFacts(Facts):
     """A verdict on a pair of sides in one measure. None: there is no interval."""
 
     measure: str
@@ -81,7 +78,7 @@ class DuelVerdictFacts(_Duel):
     text: str
 
 
-class DuelCheck(_Duel):
+class DuelCheck(Facts):
     """Whether a condition was the same for all runs."""
 
     what: str
@@ -91,7 +88,7 @@ class DuelCheck(_Duel):
     detail: str = Field(default="", description="What differs, or what is the same.")
 
 
-class DuelFacts(_Duel):
+class DuelFacts(Facts):
     """A duel: planned, running, stopped or finished."""
 
     folder: str = Field(default="", description="Empty: only planned.")
@@ -105,11 +102,11 @@ class DuelFacts(_Duel):
     runs: tuple[int, int] = Field(description="Smallest and largest number of runs.")
     seconds: tuple[float, float] | None = Field(description="The same as predicted training time; None: unknown.")
     problems: list[str] = Field(default=[], description="Why a side's runs would not fit; only of a plan.")
-    made: list[DuelRun] = []
+    made: list[DuelRun] = Field(default=[])
     current: DuelRun | None = None
     headline: str = Field(default="", description="The verdict by the judge, in a sentence; empty before the end.")
-    verdicts: list[DuelVerdictFacts] = []
-    checks: list[DuelCheck] = []
+    verdicts: list[DuelVerdictFacts] = Field(default=[])
+    checks: list[DuelCheck] = Field(default=[])
     caution: str = Field(default="", description="What so many pairs can and cannot show.")
     message: str = Field(default="", description="Why it stopped.")
     report: str = Field(default="", description="Path of the report page; empty: there is none yet.")

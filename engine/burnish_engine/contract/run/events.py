@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
 from burnish_engine.contract.facts.advice import PlanBasis
 from burnish_engine.contract.facts.task_score import TaskScore
 from burnish_engine.contract.number import Number
+from burnish_engine.contract.record import Record
 
 Verdict = Literal["training", "suspicious", "not_training"]
 """training: nothing found. suspicious: a sign that something is wrong. not_training: the run does not do its job."""
@@ -37,9 +38,7 @@ MOST_EVENTS = 10**9
 """Most events of a run."""
 
 
-class _Event(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=True)
-
+class _Event(Record):
     v: Literal[1] = 1
     seq: int = Field(
         default=0,
@@ -330,10 +329,8 @@ class BestKept(_Event):
     stopped_early: bool = Field(description="Whether the run ended because the loss did not improve any more.")
 
 
-class RunMeasurement(BaseModel):
+class RunMeasurement(Record):
     """The memory and speed that a run really took in one process."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     process_bytes: int = Field(
         default=0, description="Peak of all that the process held of the device, context included; 0 where not known."

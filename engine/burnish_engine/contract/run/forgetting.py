@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from burnish_engine.contract.number import Number
+from burnish_engine.contract.record import Record
 
 MARKED_NATS = 0.1
 """Rise of the loss from which it is pointed out, nats per token. By the scaling law of Hoffmann et al. 2022, a model of
 a billion parameters that is replaced by one of half its size loses about as much."""
 
 
-class Forgetting(BaseModel):
+class Forgetting(Record):
     """The loss on the general text that comes with Burnish, before and after training.
 
     Losses compare only between models with the same tokenizer.
     """
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     before: Number = Field(description="Mean cross entropy per token before the first step, nats.")
     after: Number = Field(description="The same of the run's result.")

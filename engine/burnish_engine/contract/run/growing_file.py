@@ -80,11 +80,7 @@ class FoldedFile(ABC, Generic[Folded]):
 
     @abstractmethod
     def _add(self, state: Folded, line: bytes) -> Folded:
-        """Return the state after a line.
-
-        Raises:
-            pydantic.ValidationError: This version does not know the line.
-        """
+        """Return the state after a line."""
 
     def read(self) -> bool:
         """Read and fold the next piece of the file.

@@ -6,21 +6,20 @@ import json
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import ValidationError, field_validator
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import read_with_retry, write_atomic
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.record import Record
 
 MAX_TAGS = 12
 _LONGEST_TAG = 40
 _LONGEST_TEXT = 4000
 
 
-class RunNotes(BaseModel):
+class RunNotes(Record):
     """Content of `notes.json`. Any client replaces it."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     v: Literal[1] = 1
     tags: tuple[str, ...] = ()

@@ -6,9 +6,10 @@ import signal
 from contextlib import suppress
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.record import Record
 
 DeathCause = Literal["memory", "disk", "crash", "asked", "killed", "ended"]
 """memory: the kernel or Windows had none left. disk: no space. crash: a fault in a driver or library. asked: told to
@@ -20,10 +21,8 @@ _NO_MEMORY_STATUS = (0xC0000017, 0xC000012D, 0xC000009A)
 """NTSTATUS: STATUS_NO_MEMORY, STATUS_COMMITMENT_LIMIT, STATUS_INSUFFICIENT_RESOURCES (MS-ERREF 2.3.1)."""
 
 
-class ProcessEnd(BaseModel):
+class ProcessEnd(Record):
     """Content of a run folder's `process_end.json`, written by the parent of a detached run's process."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     v: Literal[1] = 1
     exit_status: int = Field(description="Exit status; negative: number of the signal. Windows: NTSTATUS of a crash.")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from burnish_engine.contract.number import Moment
+from burnish_engine.contract.record import Record
 
 STATE_VERSION = 1
 NOT_RESPONDING_AFTER_S = 30.0
@@ -16,24 +17,11 @@ STARTING_S = 60.0
 """Time after which a new run that no process has taken over counts as interrupted."""
 
 Status = Literal["created", "queued", "running", "paused", "finished", "stopped", "suspended", "failed"]
-ObservedStatus = Literal[
-    "created",
-    "queued",
-    "running",
-    "paused",
-    "finished",
-    "stopped",
-    "suspended",
-    "failed",
-    "interrupted",
-    "not responding",
-]
+ObservedStatus = Literal[Status, "interrupted", "not responding"]
 
 
-class RunStateFile(BaseModel):
+class RunStateFile(Record):
     """Content of `state.json`. Written by the engine only."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     v: Literal[1] = 1
     run: str = Field(description="Name of the run folder.")

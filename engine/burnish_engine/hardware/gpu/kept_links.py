@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from burnish_engine.contract.errors import NoSpaceError
 from burnish_engine.contract.facts.machine import (
@@ -24,6 +24,7 @@ from burnish_engine.contract.facts.machine import (
 )
 from burnish_engine.contract.files import make_private, read_with_retry, write_atomic
 from burnish_engine.contract.paths import links_file
+from burnish_engine.contract.record import Record
 
 _log = logging.getLogger(__name__)
 
@@ -38,24 +39,20 @@ _Pair = tuple[str, str, LinkMeasurement]  # UUIDs of two GPUs, and what was meas
 _Uuids = Annotated[tuple[str, ...], Field(max_length=64)]
 
 
-class _Kept(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class _Exchange(_Kept):
+class _Exchange(Record):
     gpus: _Uuids
     bytes: int = Field(gt=0, le=2**50)
     ms: _Rate
 
 
-class _Links(_Kept):
+class _Links(Record):
     version: Literal[1] = 1
     driver: str | None = None
-    pcie: dict[str, PcieFacts] = {}
-    pairs: list[_Pair] = []
-    all_reduce: list[tuple[_Uuids, _Rate]] = []
-    host_copies: list[tuple[_Uuids, HostCopiesFacts]] = []
-    exchanges: list[_Exchange] = []
+    pcie: dict[str, PcieFacts] = Field(default={})
+    pairs: list[_Pair] = Field(default=[])
+    all_reduce: list[tuple[_Uuids, _Rate]] = Field(default=[])
+    host_copies: list[tuple[_Uuids, HostCopiesFacts]] = Field(default=[])
+    exchanges: list[_Exchange] = Field(default=[])
 
 
 def keep_links(machine: MachineFacts) -> None:

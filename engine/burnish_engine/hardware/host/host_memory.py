@@ -121,10 +121,6 @@ def _limit_v2(folder: Path) -> tuple[int, int]:
     """Read (limit, used) bytes of a cgroup of version 2.
 
     Kernel docs, cgroup-v2: memory.max ("max" where there is none), memory.current, memory.stat.
-
-    Raises:
-        OSError: There is no such group.
-        ValueError: The group has no limit.
     """
     limit = int((folder / "memory.max").read_text(encoding="ascii"))
     return limit, int((folder / "memory.current").read_text(encoding="ascii")) - _cache(folder, "inactive_file")
@@ -134,10 +130,6 @@ def _limit_v1(folder: Path) -> tuple[int, int]:
     """Read (limit, used) bytes of a cgroup of version 1.
 
     Kernel docs, cgroup-v1/memory: a limit beyond any machine where there is none, and usage with all children.
-
-    Raises:
-        OSError: There is no such group.
-        ValueError: The files say something else.
     """
     limit = int((folder / "memory.limit_in_bytes").read_text(encoding="ascii"))
     used = int((folder / "memory.usage_in_bytes").read_text(encoding="ascii"))

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from burnish_engine.contract.errors import DataError, SetupError
 from burnish_engine.contract.files import read_with_retry, write_atomic
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.record import Record
 from burnish_engine.runs.file_hashes import sha256_file
 from burnish_engine.runs.process import is_alive
 
@@ -23,10 +24,8 @@ MANIFEST = "manifest.json"
 _Form = TypeVar("_Form", bound=BaseModel)
 
 
-class BundleManifest(BaseModel):
+class BundleManifest(Record):
     """List of what was sent: the request, and each file with its hash."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     v: int = 1
     run: str = Field(description="Name of the run.")
@@ -36,10 +35,8 @@ class BundleManifest(BaseModel):
     anyway: bool = Field(default=False, description="Whether to train although the plan says that it does not fit.")
 
 
-class JobRecord(BaseModel):
+class JobRecord(Record):
     """Record that a job keeps while it lives."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     host: str
     pid: int
@@ -58,15 +55,13 @@ class JobRecord(BaseModel):
         return is_alive(self.pid, self.process_created)
 
 
-class JobEnd(BaseModel):
+class JobEnd(Record):
     """Record of how a job ended, with the hashes of its result."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     exit_code: int
     status: str = ""
     message: str = ""
-    files: dict[str, str] = {}
+    files: dict[str, str] = Field(default={})
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
+from burnish_engine.contract.record import Record
 from burnish_engine.contract.run.events import MOST_EVENTS
 
 MARK = "@burnish "
@@ -15,10 +16,8 @@ MOST_FILES = 100_000
 """Most files of a result."""
 
 
-class RelayLine(BaseModel):
+class RelayLine(Record):
     """One line of a job's progress."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     kind: Literal["attempt", "event", "hardware", "state", "end"] = Field(
         description="attempt: the job begins, or begins again after preemption. event, hardware, state: a line or the "

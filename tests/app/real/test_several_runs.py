@@ -67,7 +67,7 @@ def test_a_sweep_of_two_runs_is_queued_compared_deleted_and_restored(studio, tin
     row = page.settings.rows[0]
     row.name.setCurrentIndex(row.name.findData("adapter.rank"))
     studio.type_into(row.values, "2, 4")
-    studio.wait(lambda: page._plan is not None and len(page._plan.runs) == 2)
+    studio.wait(lambda: page.plan.plan is not None and len(page.plan.plan.runs) == 2)
     studio.press(page.primary)
     studio.wait(lambda: page.results is not None and len(page.results.rows) == 2)
     studio.wait(lambda: all(one.run.standing == "finished" for one in page.results.rows))

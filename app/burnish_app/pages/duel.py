@@ -200,7 +200,7 @@ class DuelPage(Page):
                 else tr("Start the duel")
             )
             self.primary.set_icon("copy" if won else "play" if status == "stopped" else "scale")
-            self.primary.setEnabled(won or status == "stopped" or (planned and not starting))
+            self.primary.setEnabled(won or status == "stopped" or self.planning.card.can_start)
         self.set_status("busy" if self._is_any_running else "done" if self._duels else "ready" if planned else "empty")
         self.fit_foot()
 

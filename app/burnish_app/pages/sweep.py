@@ -248,7 +248,7 @@ class SweepPage(Page):
         """Whether the runs that would be queued stand on the page, and are not queued already."""
         plan = self.plan.plan
         is_possible = plan is not None and len(plan.runs) <= MAX_RUNS
-        return is_possible and not (self.plan.is_starting or self._is_queued())
+        return is_possible and self.plan.can_start and not self._is_queued()
 
     def _is_queued(self) -> bool:
         """Whether the runs of these very settings were queued: they would only be made a second time."""

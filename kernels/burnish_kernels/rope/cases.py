@@ -194,7 +194,7 @@ MODELS = {
 
 def compilations() -> list[Compilation]:
     """List both kernels for the head sizes of known models, and layers without positions."""
-    from burnish_kernels.rope import kernel
+    from burnish_kernels.rope import kernel, launch_kernels
 
     shapes = {**MODELS, "16+4x128-none": (16, 4, 128, 0, True), "16+16x80-partial": (16, 16, 80, 32, False)}
     found = []
@@ -202,7 +202,9 @@ def compilations() -> list[Compilation]:
         for name, (num_heads, num_kv_heads, head_dim, rotary, norm) in shapes.items():
             if pointer == "*fp16" and "norm" not in name:
                 continue  # hardly differs from bf16
-            constants = kernel.configuration(num_heads, num_kv_heads, head_dim, rotary, norm=norm, in_place=False)
+            constants = launch_kernels.configuration(
+                num_heads, num_kv_heads, head_dim, rotary, norm=norm, in_place=False
+            )
             constants |= {"ONE_PLUS": head_dim == 256, "INTERLEAVED": name.endswith("interleaved")}
             for function, pointers, strides in (
                 (kernel.rope_forward_kernel, ("q_in", "k_in", "q_weight", "k_weight", "q", "k"), ("in", "q", "k")),
@@ -216,7 +218,7 @@ def compilations() -> list[Compilation]:
                 signature |= {"table_ptr": "*fp32", "index_ptr": "*i32", "eps": "fp32", "T": "i32"}
                 signature |= {f"{stride}_stride": "i32" for stride in strides}
                 full = f"{function.__name__}-{name}-{pointer[1:]}"
-                found.append(Compilation(full, function, signature, constants, num_warps=kernel.WARPS))
+                found.append(Compilation(full, function, signature, constants, num_warps=launch_kernels.WARPS))
     return found
 
 

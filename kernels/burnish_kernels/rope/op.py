@@ -68,7 +68,7 @@ def forward(
     _check_heads("q_out", q_out, q_in_TND)
     _check_heads("k_out", k_out, k_in_TMD)
     if use_kernels(qkv_TC):
-        from burnish_kernels.rope.kernel import launch_forward
+        from burnish_kernels.rope.launch_kernels import launch_forward
 
         if qkv_TC.shape[0]:
             launch_forward(
@@ -158,7 +158,7 @@ def backward(
         q_in_TND, k_in_TMD = _parts("qkv", qkv_TC, num_heads, num_kv_heads, head_dim)
         _check_heads("the query part of qkv", q_in_TND, q_out_TND)
     if use_kernels(dqkv_out):
-        from burnish_kernels.rope.kernel import launch_backward
+        from burnish_kernels.rope.launch_kernels import launch_backward
 
         if dqkv_out.shape[0]:
             launch_backward(

@@ -113,6 +113,11 @@ class PlanCard(Card):
         return self._starting.is_waiting
 
     @property
+    def can_start(self) -> bool:
+        """Whether the plan on the card is of what is chosen now, and its runs are not being started."""
+        return self.plan is not None and self._choice() == self.planned_for and not self.is_starting
+
+    @property
     def planned_for(self) -> object:
         """The choice that the newest plan was asked for; None: none was."""
         return self._planning.about
@@ -141,13 +146,13 @@ class PlanCard(Card):
             self._planning.ask(self._requests[0], about=choice, **choice, **self._plan_fields())
 
     def start(self, **fields: Any) -> None:
-        """Start what was planned.
+        """Start what was planned, if that is what is chosen now.
 
         Args:
             **fields: fields of the second request alone.
         """
         choice = self._choice()
-        if self.plan is not None and not self.is_starting and isinstance(choice, dict):
+        if self.can_start and isinstance(choice, dict):
             self._starting.ask(self._requests[1], about=choice, **choice, **fields)
 
     def show_wanting(self, text: str) -> None:

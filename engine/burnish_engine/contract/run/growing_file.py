@@ -80,7 +80,11 @@ class FoldedFile(ABC, Generic[Folded]):
 
     @abstractmethod
     def _add(self, state: Folded, line: bytes) -> Folded:
-        """Return the state after a line."""
+        """Return the state after a line.
+
+        Raises:
+            pydantic.ValidationError: This version does not know the line.
+        """
 
     def read(self) -> bool:
         """Read and fold the next piece of the file.

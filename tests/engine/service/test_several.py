@@ -62,8 +62,10 @@ def test_a_sweep_is_said_first_then_made_as_ordinary_runs_which_are_compared_not
 
 @pytest.mark.full
 def test_a_sweep_that_cannot_fit_makes_no_run(no_runs, recipe):
+    parsed = parse_recipe(recipe)
+    bounded = dump_recipe(parsed.model_copy(update={"memory": parsed.memory.model_copy(update={"budget_gib": 4.0})}))
     huge = [{"key": "train.micro_batch_tokens", "values": [256, 4_000_000]}]
-    refused = no_runs.failure("start_sweep", recipe=recipe, settings=huge)
+    refused = no_runs.failure("start_sweep", recipe=bounded, settings=huge)
     assert refused.exit_code == 10
     assert "1 of 2" in refused.what
     assert no_runs.result("runs").runs == []

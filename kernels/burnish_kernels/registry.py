@@ -19,6 +19,8 @@ OPS = (
     "lora_linear",
     "eight_bit_linear",
     "attention",
+    "paged_attention",
+    "sample",
     "gather",
     "short_conv",
     "moe_route",

@@ -27,7 +27,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _dot(left, right, total, PRECISION: tl.constexpr):
+def dot(left, right, total, PRECISION: tl.constexpr):
     """Matrix product of left and right, plus total.
 
     WORKAROUND: Triton's interpreter multiplies the bits of bf16 (https://github.com/triton-lang/triton/issues/11584).
@@ -41,7 +41,7 @@ def _dot(left, right, total, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def _tanh(scores, cap_factor):
+def safe_tanh(scores, cap_factor):
     """tanh(scores * cap_factor / (2 log2(e))), without an exponential that can overflow."""
     shrunk = tl.exp2(-tl.abs(scores) * cap_factor)
     tanh = (1.0 - shrunk) / (1.0 + shrunk)
@@ -167,9 +167,9 @@ def forward_kernel(
         row_j = key + block_row
         inside_k = _inside(row_j < past, column, D, WIDTH)
         k = tl.load(k_ptrs + tl.cast(key, tl.int64) * K_STRIDE, mask=inside_k, other=0.0)
-        scores = _dot(q, tl.trans(k), tl.zeros([HEADS * TILE, BLOCK], tl.float32), PRECISION)
+        scores = dot(q, tl.trans(k), tl.zeros([HEADS * TILE, BLOCK], tl.float32), PRECISION)
         if HAS_CAP:
-            scores = _tanh(scores, cap_factor) * cap
+            scores = safe_tanh(scores, cap_factor) * cap
         hidden = float("-inf")
         scores = _hide(scores, hidden, row_i[:, None], row_j[None, :], span[:, None], key, clear_from, clear_to, BRANCH)
         higher = tl.maximum(highest, tl.max(scores, 1) * factor)
@@ -178,7 +178,7 @@ def forward_kernel(
         highest = higher
         total = total * shrink + tl.sum(p, 1)
         v = tl.load(v_ptrs + tl.cast(key, tl.int64) * V_STRIDE, mask=inside_k, other=0.0)
-        o = _dot(p.to(v.dtype), v, o * shrink[:, None], PRECISION)
+        o = dot(p.to(v.dtype), v, o * shrink[:, None], PRECISION)
 
     if HAS_SINKS:  # a key more, without a value
         sink = tl.load(sinks_ptr + head + tile_head) * LOG2_E
@@ -265,17 +265,17 @@ def dq_kernel(
         inside_k = _inside(row_j < past, column, D, WIDTH)
         k = tl.load(k_ptrs + tl.cast(key, tl.int64) * K_STRIDE, mask=inside_k, other=0.0)
         v = tl.load(v_ptrs + tl.cast(key, tl.int64) * V_STRIDE, mask=inside_k, other=0.0)
-        scores = _dot(q, tl.trans(k), tl.zeros([HEADS * TILE, BLOCK], tl.float32), PRECISION)
-        dp = _dot(do, tl.trans(v), tl.zeros([HEADS * TILE, BLOCK], tl.float32), PRECISION)
+        scores = dot(q, tl.trans(k), tl.zeros([HEADS * TILE, BLOCK], tl.float32), PRECISION)
+        dp = dot(do, tl.trans(v), tl.zeros([HEADS * TILE, BLOCK], tl.float32), PRECISION)
         if HAS_CAP:
-            tanh = _tanh(scores, cap_factor)
+            tanh = safe_tanh(scores, cap_factor)
             scores = tanh * cap
         p = tl.exp2(scores * factor - lse[:, None])
         p = _hide(p, 0.0, row_i[:, None], row_j[None, :], span[:, None], key, clear_from, clear_to, BRANCH)
         ds = p * (dp - delta[:, None])
         if HAS_CAP:
             ds *= 1.0 - tanh * tanh
-        dq = _dot(ds.to(k.dtype), k, dq, PRECISION)
+        dq = dot(ds.to(k.dtype), k, dq, PRECISION)
 
     dq_ptrs = _at(dq_ptr, row, DQ_STRIDE, head + tile_head, D, column)
     tl.store(dq_ptrs, (dq * scale).to(dq_ptr.dtype.element_ty), mask=inside_q)
@@ -362,18 +362,18 @@ def dkdv_kernel(
         do = tl.load(do_ptrs + (query * DO_STRIDE + head * D), mask=inside_q, other=0.0)
         lse = tl.load(lse_ptrs + offset, mask=inside_i, other=0.0) * LOG2_E
         delta = tl.load(delta_ptrs + offset, mask=inside_i, other=0.0)
-        scores = _dot(k, tl.trans(q), tl.zeros([TILE, BLOCK], tl.float32), PRECISION)
+        scores = dot(k, tl.trans(q), tl.zeros([TILE, BLOCK], tl.float32), PRECISION)
         if HAS_CAP:
-            tanh = _tanh(scores, cap_factor)
+            tanh = safe_tanh(scores, cap_factor)
             scores = tanh * cap
         p = tl.exp2(scores * factor - lse[None, :])
         p = _hide(p, 0.0, row_i[None, :], row_j[:, None], span[:, None], query, clear_from, clear_to, BRANCH)
-        dv = _dot(p.to(do.dtype), do, dv, PRECISION)
-        dp = _dot(v, tl.trans(do), tl.zeros([TILE, BLOCK], tl.float32), PRECISION)
+        dv = dot(p.to(do.dtype), do, dv, PRECISION)
+        dp = dot(v, tl.trans(do), tl.zeros([TILE, BLOCK], tl.float32), PRECISION)
         ds = p * (dp - delta[None, :])
         if HAS_CAP:
             ds *= 1.0 - tanh * tanh
-        dk = _dot(ds.to(q.dtype), q, dk, PRECISION)
+        dk = dot(ds.to(q.dtype), q, dk, PRECISION)
 
     dk_ptrs = _at(dk_ptr, row, DK_STRIDE, kv_head, D, column)
     dv_ptrs = _at(dv_ptr, row, DV_STRIDE, kv_head, D, column)

@@ -1,20 +1,20 @@
 """Generate text with Burnish's decoder: prompts are read packed, then every reply grows by one token a step.
 
-All of it is eager and allocates nothing that outlives it, on the current stream, so it may run between the steps of a
-training whose graphs are alive: those read the decoder's own rope table, which stays as it is. Replies may be longer
-than that table, so they are made with a view of the decoder: the same weights, other tables, no dropout.
+On a GPU replies grow in `paged` slots, whose steps are captured. On the CPU, and for callers that want the logits of
+every step, all is eager and allocates nothing that outlives it. Both run on the current stream, so they may run between
+the steps of a training whose graphs are alive: those read the decoder's own rope table, which stays as it is. Replies
+may be longer than that table, so they are made with a view of the decoder: the same weights, other tables, no dropout.
 
 Shapes: B replies, T tokens of packed prompts or of a step (B), H hidden size, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from typing_extensions import override
 
@@ -23,16 +23,14 @@ from burnish_engine.models.decoder.decoder_layer import DecoderLayer
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.mixers.build import build_mixer
 from burnish_engine.models.decoder.mixers.caches import MixerCaches
-from burnish_engine.models.decoder.mixers.mixer import PackedPrompts
-from burnish_engine.models.decoder.rope_tables import RopeTable, position_tables
+from burnish_engine.models.decoder.rope_tables import position_tables
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
-from burnish_engine.models.generation.text_generator import TextGenerator
-from burnish_kernels.attention import op as attention
-from burnish_kernels.attention.documents import Documents
+from burnish_engine.models.generation.packed_prompts import first_row, no_documents, packs, read_prompts
+from burnish_engine.models.generation.paged.room import SlotRoom
+from burnish_engine.models.generation.paged.schedule import Schedule
+from burnish_engine.models.generation.text_generator import ReplyPiece, ReplyRequest, TextGenerator
 from burnish_kernels.lora_linear.op import Stack
 
-PROMPT_TOKENS = 4096
-"""Tokens of prompts read at once, unless one prompt alone has more."""
 _POSITIONS_STEP = 1024  # rope tables grow by multiples of this
 
 
@@ -57,10 +55,16 @@ class DecoderGenerator(TextGenerator):
     Args:
         decoder: decoder to read; it is never changed.
         ends: tokens that the model's files name as ends of a reply.
+        keeps_slots: whether pages and captured steps outlive the replies, for a model that does nothing else.
+        paged: whether replies grow in slots with pages; None: on a GPU.
     """
 
-    def __init__(self, decoder: Decoder, ends: Sequence[int] = ()) -> None:
-        self._ends = list(ends)
+    def __init__(
+        self, decoder: Decoder, ends: Sequence[int] = (), *, keeps_slots: bool = False, paged: bool | None = None
+    ) -> None:
+        self._ends, self._keeps_slots = list(ends), keeps_slots
+        self._is_paged = decoder.device.type == "cuda" if paged is None else paged
+        self._room: SlotRoom | None = None
         self._decoder = decoder
         self._adapted = True
         self._positions = 0
@@ -94,9 +98,9 @@ class DecoderGenerator(TextGenerator):
             ids.append(token)
         self._make_room(max(len(ids) for ids in state.ids))
         view, mixing = self._view(), state.caches.growing()
-        index_T = [_first_row(view.rope, len(ids)) + len(ids) - 1 for ids in state.ids]
+        index_T = [first_row(view.rope, len(ids)) + len(ids) - 1 for ids in state.ids]
         sequences = SequenceMetadata(
-            torch.tensor(index_T, dtype=torch.int32, device=view.device), _no_documents(view.device)
+            torch.tensor(index_T, dtype=torch.int32, device=view.device), no_documents(view.device)
         )
         ids_B = torch.tensor(list(tokens), device=view.device)
         logits_BV = view.logits(view.forward(ids_B, sequences, mixing=mixing).hidden_TH)
@@ -113,29 +117,52 @@ class DecoderGenerator(TextGenerator):
         state.ids = [state.ids[row] for row in rows]
         return True
 
-    def _read(self, replies: DecoderReplies, rows: Sequence[int]) -> torch.Tensor:
-        """Fill the cache with the rows' tokens; return the logits after the last token of each."""
-        return torch.cat([self._read_pack(replies, group) for group in _groups(replies, rows)])
-
-    def _read_pack(self, replies: DecoderReplies, rows: Sequence[int]) -> torch.Tensor:
-        view = self._view()
-        texts = [replies.ids[row] for row in rows]
-        lengths = np.array([len(text) for text in texts])
-        edges = np.concatenate([[0], np.cumsum(lengths)])
-        total = int(edges[-1])
-        position_T = np.arange(total) - np.repeat(edges[:-1], lengths)
-        first_T = np.repeat([_first_row(view.rope, int(length)) for length in lengths], lengths)
-        index_T = torch.from_numpy((first_T + position_T).astype(np.int32)).to(view.device)
-        row_T, position_on_T, ids_T = (
-            torch.from_numpy(values.astype(np.int64)).to(view.device)
-            for values in (np.repeat(rows, lengths), position_T, np.concatenate(texts))
+    @override
+    def replies(self, requests: Sequence[ReplyRequest], stops: Set[int], together: int) -> Iterator[ReplyPiece]:
+        if not requests:
+            return iter(())
+        return (
+            self._in_slots(requests, stops, together) if self._is_paged else super().replies(requests, stops, together)
         )
-        tile_rows = attention.tile_rows(view.spec.head_dim, view.dtype, view.device)
-        documents = Documents.from_boundaries(edges, total, tile_rows, view.device)
-        prompts = PackedPrompts(rows, edges.tolist(), row_T, position_on_T, documents)
-        mixing = replies.caches.reading(prompts)
-        hidden_TH = view.forward(ids_T, SequenceMetadata(index_T, documents), mixing=mixing).hidden_TH
-        return view.logits(hidden_TH[torch.from_numpy(edges[1:] - 1).to(view.device)])
+
+    def _in_slots(self, requests: Sequence[ReplyRequest], stops: Set[int], together: int) -> Iterator[ReplyPiece]:
+        with self.inference():
+            self._decoder.expire_magnitudes()
+            room = self._room_for(requests, stops, together)
+            turn = room.slots.decoder.rope.long_above
+            schedule = Schedule(room.slots, room.pages, requests, stops, turn).run()
+        try:
+            while True:
+                with self.inference():
+                    pieces = next(schedule, None)
+                if pieces is None:
+                    return
+                yield from pieces
+        finally:
+            with self.inference():
+                room.slots.end(range(room.slots.count))
+            if not self._keeps_slots:
+                self._room = None
+
+    def _room_for(self, requests: Sequence[ReplyRequest], stops: Set[int], together: int) -> SlotRoom:
+        """Return slots and pages for replies; those of the last replies where they are large enough."""
+        texts = sorted((len(one.ids) + one.sampling.max_tokens + 1 for one in requests), reverse=True)
+        self._make_room(texts[0])
+        view = self._view()
+        wanted = SlotRoom.wanted(texts, together)
+        if self._room is None or not self._room.serves(wanted, view, stops):
+            self._room = None  # its pages may be needed
+            self._room = SlotRoom.build(wanted, view, stops)
+        return self._room
+
+    def _read(self, replies: DecoderReplies, rows: Iterable[int]) -> torch.Tensor:
+        """Fill the cache with the rows' tokens; return the logits after the last token of each."""
+        view = self._view()
+        found = [
+            view.logits(read_prompts(view, replies.caches, [replies.ids[row] for row in group], group))
+            for group in packs(rows, [len(ids) for ids in replies.ids])
+        ]
+        return torch.cat(found)
 
     def _make_room(self, positions: int) -> None:
         """Extend the rope tables to documents of `positions` tokens."""
@@ -171,29 +198,3 @@ def _stack_view(own: StackedLinear, *, adapted: bool) -> StackedLinear:
     if adapted or not own.rank:
         return StackedLinear(own.stack, own.frozen, own.bias_N, own.magnitudes)
     return StackedLinear(Stack(own.outputs, own.inputs), own.frozen.bare(own.outputs, own.inputs), own.bias_N)
-
-
-def _first_row(rope: RopeTable, length: int) -> int:
-    """Return the table's row of position 0 for a document of `length` tokens."""
-    long = rope.long_above is not None and length > rope.long_above
-    return (rope.long_offset or 0) if long else 0
-
-
-def _groups(replies: DecoderReplies, rows: Sequence[int]) -> Iterator[list[int]]:
-    """Yield groups of rows whose prompts are read at once."""
-    group: list[int] = []
-    tokens = 0
-    for row in rows:
-        length = len(replies.ids[row])
-        if group and tokens + length > PROMPT_TOKENS:
-            yield group
-            group, tokens = [], 0
-        group.append(row)
-        tokens += length
-    yield group
-
-
-def _no_documents(device: torch.device) -> Documents:
-    """Return empty documents, for steps that attend to the cache instead."""
-    nothing = torch.empty(0, dtype=torch.int32, device=device)
-    return Documents(nothing, nothing, nothing, 0)

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.models.generation.sampling import GeneratedReply, ReplyStream, Sampling, pick_token
-from burnish_engine.models.generation.text_generator import TextGenerator
+from burnish_engine.models.generation.sampling import GeneratedReply, ReplyStream, Sampling
+from burnish_engine.models.generation.text_generator import ReplyRequest, TextGenerator
 
 Prompt = Sequence[int] | Sequence[Mapping[str, str]]
 """Token ids, or messages that the tokenizer's chat template renders (transformers renders it in a sandbox)."""
@@ -96,26 +94,16 @@ def generate_stream(model: Any, tokenizer: Any, prompt: Prompt, sampling: Sampli
 def _stream(
     stream: ReplyStream, generator: TextGenerator, tokenizer: Any, ids: list[int], sampling: Sampling
 ) -> Iterator[str]:
-    random = np.random.default_rng(sampling.seed)
     stops = set(stop_token_ids(tokenizer, *generator.ends))
     decoder = PieceDecoder(tokenizer)
-    state, token = None, 0
-    for _ in range(sampling.max_tokens):
-        # The modes are switched per token: between two pieces the consumer may train the model, or never come back.
-        with generator.inference():
-            if state is None:
-                state, logits = generator.start([ids], sampling.max_tokens)
-            else:
-                logits = generator.advance(state, [token])
-        token = pick_token(logits[0].cpu().numpy(), sampling, random)
-        if token in stops:
-            stream.stopped = True
-            break
-        stream.tokens += 1
-        if piece := decoder.push(token):
-            yield piece
-    if piece := decoder.flush():
-        yield piece
+    for piece in generator.replies([ReplyRequest(ids, sampling)], stops, 1):
+        stream.stopped = piece.stopped
+        for token in piece.tokens:
+            stream.tokens += 1
+            if text := decoder.push(token):
+                yield text
+    if text := decoder.flush():
+        yield text
 
 
 def replies_at_once(prompt_tokens: int, reply_tokens: int, budget: int) -> int:
@@ -153,9 +141,6 @@ def generate_replies(
 ) -> list[GeneratedReply]:
     """Generate greedy replies to many prompts, in their order, several at a time.
 
-    Prompts of similar length share a batch, and finished replies leave it where the model can drop rows, so that the
-    time goes into replies that are still growing.
-
     Args:
         model: `TextGenerator`, decoder, or causal language model of transformers, in a PeftModel or not.
         tokenizer: tokenizer of the model.
@@ -163,43 +148,24 @@ def generate_replies(
         max_new_tokens: most tokens of a reply.
         batch_size: number of replies made at the same time.
     """
-    Sampling(max_tokens=max_new_tokens)
-    ids = [prompt_ids(tokenizer, prompt) for prompt in prompts]
-    order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
-    replies: dict[int, GeneratedReply] = {}
+    sampling = Sampling(max_tokens=max_new_tokens)
+    requests = [ReplyRequest(prompt_ids(tokenizer, prompt), sampling) for prompt in prompts]
     generator = as_text_generator(model)
     stops = set(stop_token_ids(tokenizer, *generator.ends))
-    with generator.inference():
-        for start in range(0, len(order), batch_size):
-            rows = order[start : start + batch_size]
-            made = _greedy_batch(generator, [ids[row] for row in rows], stops, max_new_tokens)
-            for row, (tokens, stopped) in zip(rows, made, strict=True):
-                text = tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-                replies[row] = GeneratedReply(text, stopped, len(tokens), tuple(tokens))
-    return [replies[row] for row in range(len(ids))]
-
-
-def _greedy_batch(
-    generator: TextGenerator, prompts: list[list[int]], stops: set[int], max_new_tokens: int
-) -> list[tuple[list[int], bool]]:
-    made: list[list[int]] = [[] for _ in prompts]
-    stopped = [False] * len(prompts)
-    rows = list(range(len(prompts)))
-    state, logits = generator.start(prompts, max_new_tokens)
-    for left in reversed(range(max_new_tokens)):
-        chosen = logits.argmax(-1).tolist()
-        going = []
-        for place, (row, token) in enumerate(zip(rows, chosen, strict=True)):
-            stopped[row] = stopped[row] or token in stops
-            if not stopped[row]:
-                made[row].append(token)
-                going.append(place)
-        if not going or not left:
-            break
-        if len(going) < len(rows) and generator.keep(state, going):
-            rows, chosen = [rows[place] for place in going], [chosen[place] for place in going]
-        logits = generator.advance(state, chosen)
-    return list(zip(made, stopped, strict=True))
+    made: list[list[int]] = [[] for _ in requests]
+    stopped = [False] * len(requests)
+    for piece in generator.replies(requests, stops, batch_size):
+        made[piece.request] += piece.tokens
+        stopped[piece.request] = piece.stopped
+    return [
+        GeneratedReply(
+            tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False),
+            ended,
+            len(tokens),
+            tuple(tokens),
+        )
+        for tokens, ended in zip(made, stopped, strict=True)
+    ]
 
 
 class PieceDecoder:

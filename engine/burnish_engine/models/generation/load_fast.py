@@ -61,7 +61,7 @@ def load_for_generation(
     loaded = load_decoder(source, options)
     if adapter is not None:
         _load_compute_copies(loaded, adapter)
-    return DecoderGenerator(loaded.decoder, declared_ends(source)), ""
+    return DecoderGenerator(loaded.decoder, declared_ends(source), keeps_slots=True), ""
 
 
 def declared_ends(source: ModelSource) -> list[int]:

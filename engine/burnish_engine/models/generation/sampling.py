@@ -20,12 +20,16 @@ class Sampling:
         temperature: divisor of the logits; 0 is greedy.
         top_p: probability that the most likely tokens must reach together; only these are drawn from.
         seed: seed of the draw.
+        top_k: number of most likely tokens that are drawn from, before `top_p` counts; 0: all.
+        min_p: least probability of a token that is drawn, relative to the most likely one's.
     """
 
     max_tokens: int = 256
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
+    top_k: int = 0
+    min_p: float = 0.0
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
@@ -34,8 +38,12 @@ class Sampling:
             raise UsageError(f"The temperature is {self.temperature}.", "Give a number from 0 (greedy) to 100.")
         if not 0.0 < self.top_p <= 1.0:
             raise UsageError(f"top_p is {self.top_p}.", "Give a number above 0, at most 1.")
-        if self.seed < 0:
-            raise UsageError(f"The seed is {self.seed}.", "Give 0 or a whole number above it.")
+        if self.seed < 0 or self.top_k < 0:
+            raise UsageError(
+                f"The seed is {self.seed} and top_k is {self.top_k}.", "Give 0 or a whole number above it for each."
+            )
+        if not 0.0 <= self.min_p <= 1.0:
+            raise UsageError(f"min_p is {self.min_p}.", "Give a number from 0 to 1.")
 
 
 @dataclass(frozen=True)
@@ -87,16 +95,17 @@ class ReplyStream(Iterator[str]):
 
 
 def pick_token(logits: npt.NDArray[np.float32], sampling: Sampling, random: np.random.Generator) -> int:
-    """Choose the next token from one position's logits [V]: the largest, or a draw by temperature and top-p."""
+    """Choose the next token from one position's logits [V]: the largest, or a draw by the rules of `sampling`."""
     if sampling.temperature == 0.0:
         return int(logits.argmax())
     scaled = logits.astype(np.float64) / sampling.temperature
     shares = np.exp(scaled - scaled.max())
+    order = np.argsort(-shares, kind="stable")
+    if 0 < sampling.top_k < len(shares):
+        shares[order[sampling.top_k :]] = 0.0
     shares /= shares.sum()
+    least = sampling.min_p * shares.max()
     if sampling.top_p < 1.0:
-        order = np.argsort(-shares, kind="stable")
-        kept = order[: int(np.searchsorted(np.cumsum(shares[order]), sampling.top_p)) + 1]
-        only = np.zeros_like(shares)
-        only[kept] = shares[kept]
-        shares = only / only.sum()
-    return int(random.choice(len(shares), p=shares))
+        shares[order[int(np.searchsorted(np.cumsum(shares[order]), sampling.top_p)) + 1 :]] = 0.0
+    shares[shares < least] = 0.0
+    return int(random.choice(len(shares), p=shares / shares.sum()))

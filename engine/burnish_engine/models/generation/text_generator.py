@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from burnish_engine.models.generation.sampling import Sampling
 
 if TYPE_CHECKING:
     import torch
+
+
+@dataclass(frozen=True)
+class ReplyRequest:
+    """A reply that is wanted.
+
+    Attributes:
+        ids: token ids of the prompt, at least one.
+        sampling: choice of its tokens.
+    """
+
+    ids: Sequence[int]
+    sampling: Sampling
+
+
+@dataclass(frozen=True)
+class ReplyPiece:
+    """The next tokens of a reply.
+
+    Attributes:
+        request: number of the request.
+        tokens: new tokens; the token that ends a reply is not among them.
+        ended: whether the reply is whole.
+        stopped: whether it ended by itself rather than at the token limit.
+    """
+
+    request: int
+    tokens: Sequence[int]
+    ended: bool = False
+    stopped: bool = False
 
 
 @runtime_checkable
@@ -42,3 +75,17 @@ class TextGenerator(Protocol):
     def keep(self, state: Any, rows: Sequence[int]) -> bool:
         """Drop all replies of the state except these; return False where the model cannot, so that all of them stay."""
         ...
+
+    def replies(self, requests: Sequence[ReplyRequest], stops: Set[int], together: int) -> Iterator[ReplyPiece]:
+        """Make replies, several at a time; each ends with one piece that says so.
+
+        The model's modes are as they were between two pieces: the consumer may train it, or never come back.
+
+        Args:
+            requests: the replies wanted, in any order of length.
+            stops: tokens that end a reply.
+            together: most replies that grow at the same time.
+        """
+        from burnish_engine.models.generation.step_by_step import step_by_step
+
+        return step_by_step(self, requests, stops, together)

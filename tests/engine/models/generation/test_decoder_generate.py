@@ -17,7 +17,7 @@ from burnish_engine.models.decoder.mixers.attention.cache import CachedAttention
 from burnish_engine.models.decoder.mixers.attention.kv_cache import KVCache
 from burnish_engine.models.decoder.mixers.attention.mixer import AttentionMixer, AttentionShape
 from burnish_engine.models.families import family
-from burnish_engine.models.generation import decoder_generate
+from burnish_engine.models.generation import decoder_generate, packed_prompts
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.generation.load_fast import declared_ends, load_for_generation
 from burnish_engine.train.fast.fast_model import make_trainable
@@ -123,7 +123,7 @@ def test_long_prompts_are_read_in_groups(folders, monkeypatch):
     speaker = speaker_of(folders("gemma3"))
     prompts = prompts_of((9, 8, 30, 1, 1))
     wanted = greedy(speaker, prompts, 6)
-    monkeypatch.setattr(decoder_generate, "PROMPT_TOKENS", 10)
+    monkeypatch.setattr(packed_prompts, "PROMPT_TOKENS", 10)
     assert greedy(speaker, prompts, 6) == wanted
 
 

@@ -11,8 +11,9 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.mixers.attention.cache import AttentionCache
 from burnish_engine.models.decoder.mixers.attention.kv_cache import KVCache
-from burnish_engine.models.decoder.mixers.gated_attention.cache import GatedAttentionCache
-from burnish_engine.models.decoder.mixers.mixer import MixerCache, MixFunctions, PackedPrompts
+from burnish_engine.models.decoder.mixers.attention.paged_cache import PagedAttentionCache, PagedKeys, PageTable
+from burnish_engine.models.decoder.mixers.gated_attention.cache import GatedAttentionCache, GatedSlotCache
+from burnish_engine.models.decoder.mixers.mixer import MixerCache, MixFunctions, PackedPrompts, SlotCache
 from burnish_engine.models.decoder.mixers.short_conv.cache import ShortConvCache
 
 
@@ -84,3 +85,44 @@ class MixerCaches:
         """Drop all rows except these."""
         for cache in self._caches.values():
             cache.keep(rows)
+
+
+class SlotCaches:
+    """The caches of all layers of a decoder, for replies that come and go.
+
+    Args:
+        decoder: decoder that makes the replies.
+        pages: number of pages.
+        table: pages of each slot.
+    """
+
+    def __init__(self, decoder: Decoder, pages: int, table: PageTable) -> None:
+        self._caches: dict[str, SlotCache] = {}
+        self._keys: list[PagedKeys] = []
+        for name in dict.fromkeys(layer.mixer.name for layer in decoder.layers):
+            layers = [layer.mixer.index for layer in decoder.layers if layer.mixer.name == name]
+            if name == "short_conv":
+                self._caches[name] = ShortConvCache(len(table.length_S))
+                continue
+            keys = PagedKeys(decoder.spec, layers, pages, table, decoder.dtype)
+            self._keys.append(keys)
+            paged = PagedAttentionCache(keys)
+            self._caches[name] = GatedSlotCache(paged) if name == "gated_attention" else paged
+
+    def reading(self, prompts: PackedPrompts) -> MixFunctions:
+        """Return how prompts are mixed and remembered; their rows are slots."""
+        return {name: cache.reading(prompts) for name, cache in self._caches.items()}
+
+    def growing(self) -> MixFunctions:
+        """Return how the newest tokens of the first slots are mixed and remembered."""
+        return {name: cache.growing() for name, cache in self._caches.items()}
+
+    def copy(self, sources: Sequence[int], targets: Sequence[int], device: torch.device) -> None:
+        """Let slots remember what others do, but for their pages."""
+        for cache in self._caches.values():
+            cache.copy(torch.tensor(sources, device=device), torch.tensor(targets, device=device))
+
+    def copy_pages(self, sources: Sequence[int], targets: Sequence[int], device: torch.device) -> None:
+        """Copy pages of all layers."""
+        for keys in self._keys:
+            keys.copy_pages(torch.tensor(sources, device=device), torch.tensor(targets, device=device))

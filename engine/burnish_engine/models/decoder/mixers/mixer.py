@@ -115,3 +115,22 @@ class MixerCache(Protocol):
     def keep(self, rows: Sequence[int]) -> None:
         """Drop all rows except these."""
         ...
+
+
+class SlotCache(Protocol):
+    """The memory of all layers with one kind of mixer, with a fixed number of slots for replies that come and go.
+
+    It stays where it is, so that a captured step may read and change it.
+    """
+
+    def reading(self, prompts: PackedPrompts) -> MixFunction:
+        """Return how prompts are mixed and remembered; their rows are slots."""
+        ...
+
+    def growing(self) -> MixFunction:
+        """Return how the newest tokens of the first slots are mixed and remembered."""
+        ...
+
+    def copy(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
+        """Let slots remember what others do, given int64 numbers of both."""
+        ...

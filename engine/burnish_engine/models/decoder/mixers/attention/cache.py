@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -30,7 +31,7 @@ class AttentionCache(MixerCache):
     def reading(self, prompts: PackedPrompts) -> MixFunction:
         pads = torch.tensor([self.cache.pads[row] for row in prompts.rows], device=prompts.row_T.device)
         lengths = torch.tensor(prompts.edges, device=pads.device).diff()
-        return _StoringAttention(self.cache, prompts, prompts.position_T + torch.repeat_interleave(pads, lengths))
+        return StoringAttention(self.cache, prompts, prompts.position_T + torch.repeat_interleave(pads, lengths))
 
     @override
     def growing(self) -> MixFunction:
@@ -42,17 +43,27 @@ class AttentionCache(MixerCache):
         self.cache.keep(rows)
 
 
+class KeyStore(Protocol):
+    """Memory of keys and values."""
+
+    def write(
+        self, layer: int, row_T: torch.Tensor, column_T: torch.Tensor, k_TMD: torch.Tensor, v_TMD: torch.Tensor
+    ) -> None:
+        """Store tokens of a layer, each in its row and column."""
+        ...
+
+
 @dataclass(frozen=True)
-class _StoringAttention(MixFunction):
+class StoringAttention(MixFunction):
     """Attention within packed prompts that also writes their keys and values to the cache.
 
     Attributes:
-        cache: cache that keys and values are written to.
+        cache: memory that keys and values are written to.
         prompts: the prompts.
         column_T: column of each token in the cache.
     """
 
-    cache: KVCache
+    cache: KeyStore
     prompts: PackedPrompts
     column_T: torch.Tensor
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from burnish_engine.models.decoder.mixers.attention.cache import AttentionCache
 from burnish_engine.models.decoder.mixers.gated_attention.mixer import GatedAttentionMixer
-from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerCache, MixFunction, PackedPrompts
+from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerCache, MixFunction, PackedPrompts, SlotCache
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,25 @@ class GatedAttentionCache(MixerCache):
     @override
     def keep(self, rows: Sequence[int]) -> None:
         self.attention.keep(rows)
+
+
+@dataclass(frozen=True)
+class GatedSlotCache(SlotCache):
+    """Keys and values of all layers with gated attention, of slots."""
+
+    attention: SlotCache
+
+    @override
+    def reading(self, prompts: PackedPrompts) -> MixFunction:
+        return _Gated(self.attention.reading(prompts))
+
+    @override
+    def growing(self) -> MixFunction:
+        return _Gated(self.attention.growing())
+
+    @override
+    def copy(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
+        self.attention.copy(sources, targets)
 
 
 @dataclass(frozen=True)

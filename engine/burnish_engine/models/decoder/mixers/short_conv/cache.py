@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 import torch
 from typing_extensions import override
 
-from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerCache, MixFunction, PackedPrompts
+from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerCache, MixFunction, PackedPrompts, SlotCache
 from burnish_engine.models.decoder.mixers.short_conv.mixer import ShortConvMixer
 from burnish_kernels.short_conv import op as short_conv
 
 
 @dataclass(frozen=True)
-class ShortConvCache(MixerCache):
-    """The last products of all layers with short convolutions.
+class ShortConvCache(MixerCache, SlotCache):
+    """The last products of all layers with short convolutions, of rows that grow together or of slots.
 
     Attributes:
         rows: number of rows.
@@ -40,6 +40,11 @@ class ShortConvCache(MixerCache):
     def keep(self, rows: Sequence[int]) -> None:
         for layer, earlier_BPH in self.earlier_BPH.items():
             self.earlier_BPH[layer] = earlier_BPH[torch.tensor(list(rows), device=earlier_BPH.device)]
+
+    @override
+    def copy(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
+        for earlier_BPH in self.earlier_BPH.values():
+            earlier_BPH[targets] = earlier_BPH[sources]
 
     def of_layer(self, mixer: ShortConvMixer, like: torch.Tensor) -> torch.Tensor:
         """Return a layer's products; zeros the first time."""
@@ -78,10 +83,10 @@ class _Continuing(MixFunction):
     def __call__(self, mixer: Mixer, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor) -> None:
         assert isinstance(mixer, ShortConvMixer)
         b_BH, c_BH, x_BH = inputs[0].chunk(3, dim=-1)
-        earlier_BPH = self.cache.of_layer(mixer, b_BH)
+        earlier_BPH = self.cache.of_layer(mixer, b_BH)[: len(b_BH)]
         reached_BLH = torch.cat((earlier_BPH, (b_BH * x_BH)[:, None]), dim=1)
         convolved_BH = (reached_BLH.float() * mixer.weight_HL.t().float()).sum(dim=1)
         if mixer.bias_H is not None:
             convolved_BH += mixer.bias_H.float()
         torch.mul(c_BH, convolved_BH.to(c_BH.dtype), out=out_TK)
-        self.cache.earlier_BPH[mixer.index] = reached_BLH[:, 1:]
+        earlier_BPH.copy_(reached_BLH[:, 1:])

@@ -1,0 +1,119 @@
+"""Keys and values of replies in pages, which slots find in a table: `burnish_kernels.paged_attention` reads them.
+
+Shapes: S slots, P pages, M key and value heads, L tokens of a page, D head dimension, T tokens of packed prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from typing_extensions import override
+
+from burnish_engine.contract.facts.facts import DecoderSpec
+from burnish_engine.models.decoder.mixers.attention.cache import KeyStore, StoringAttention
+from burnish_engine.models.decoder.mixers.attention.mixer import AttentionMixer
+from burnish_engine.models.decoder.mixers.mixer import Mixer, MixFunction, PackedPrompts, SlotCache
+from burnish_kernels.paged_attention import op as paged_attention
+from burnish_kernels.paged_attention.op import PAGE
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """The pages of each slot, the same for all layers.
+
+    Attributes:
+        table_SP: int32 number of each page, in the order of the slot's tokens.
+        length_S: int32 tokens of each slot, the newest included; 0: it rests.
+    """
+
+    table_SP: torch.Tensor
+    length_S: torch.Tensor
+
+
+def page_bytes(spec: DecoderSpec, dtype: torch.dtype) -> int:
+    """Return the bytes of a page in all layers of a model that keep keys and values."""
+    layers = sum("attention" in layer.kind for layer in spec.layers)
+    return 2 * layers * spec.num_kv_heads * PAGE * spec.head_dim * dtype.itemsize
+
+
+class PagedKeys(KeyStore):
+    """The pages of some layers.
+
+    Args:
+        spec: specification of the decoder.
+        layers: numbers of the layers.
+        pages: number of pages; page 0 takes what no slot wants.
+        table: pages of each slot.
+        dtype: dtype of the model.
+    """
+
+    def __init__(
+        self, spec: DecoderSpec, layers: Sequence[int], pages: int, table: PageTable, dtype: torch.dtype
+    ) -> None:
+        shape, device = (pages, spec.num_kv_heads, PAGE, spec.head_dim), table.table_SP.device
+        self.table = table
+        self.of_layer = {
+            layer: (torch.empty(shape, dtype=dtype, device=device), torch.empty(shape, dtype=dtype, device=device))
+            for layer in layers
+        }
+
+    @override
+    def write(
+        self, layer: int, row_T: torch.Tensor, column_T: torch.Tensor, k_TMD: torch.Tensor, v_TMD: torch.Tensor
+    ) -> None:
+        page_T = self.table.table_SP[row_T, column_T // PAGE].long()
+        for pool_PMLD, new_TMD in zip(self.of_layer[layer], (k_TMD, v_TMD), strict=True):
+            pool_PMLD[page_T, :, column_T % PAGE] = new_TMD
+
+    def copy_pages(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
+        """Copy pages, given int64 numbers of both."""
+        for pools in self.of_layer.values():
+            for pool_PMLD in pools:
+                pool_PMLD[targets] = pool_PMLD[sources]
+
+
+@dataclass(frozen=True)
+class PagedAttentionCache(SlotCache):
+    """Keys and values of all attention layers. Whoever gives a slot its pages also copies them."""
+
+    keys: PagedKeys
+
+    @override
+    def reading(self, prompts: PackedPrompts) -> MixFunction:
+        return StoringAttention(self.keys, prompts, prompts.position_T)
+
+    @override
+    def growing(self) -> MixFunction:
+        return PagedAttention(self.keys)
+
+    @override
+    def copy(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
+        """Copy nothing: the table says what a slot remembers."""
+
+
+@dataclass(frozen=True)
+class PagedAttention(MixFunction):
+    """Attention of each slot's newest token over its pages."""
+
+    keys: PagedKeys
+
+    @override
+    def __call__(self, mixer: Mixer, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor) -> None:
+        assert isinstance(mixer, AttentionMixer)
+        shape, (q_BND, k_BMD, v_BMD) = mixer.shape, inputs
+        table, count = self.keys.table, len(q_BND)
+        paged_attention.forward(
+            q_BND,
+            k_BMD,
+            v_BMD,
+            *self.keys.of_layer[mixer.index],
+            table.table_SP[:count],
+            table.length_S[:count],
+            scale=shape.scale,
+            window=shape.window,
+            softcap=shape.softcap,
+            sinks_N=mixer.sinks_N,
+            out=mixer.by_head(out_TK),
+        )

@@ -1,0 +1,279 @@
+"""The schedule of replies in slots: who begins, how many steps run at once, who waits when pages run out.
+
+The host never knows exactly how long a reply is, because steps are launched before the last ones are read. It counts
+upper bounds instead, and a reply that has ended rests until that is read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.models.generation.packed_prompts import PROMPT_TOKENS
+from burnish_engine.models.generation.paged.pages import Pages
+from burnish_engine.models.generation.paged.slots import Readback, Slots
+from burnish_engine.models.generation.text_generator import ReplyPiece, ReplyRequest
+from burnish_kernels.paged_attention.op import PAGE
+
+MOST_STEPS = 16
+"""Most steps launched before the host looks again."""
+_CHUNK_S = 0.05  # steps of slow models are launched for about this long, so that replies keep flowing
+
+
+@dataclass(eq=False)
+class _Reply:
+    """A reply in a slot.
+
+    Attributes:
+        number: number of the request.
+        request: the request.
+        made: tokens that the host knows.
+        before: how many of them were part of the prompt that was read last.
+        slot: where it grows.
+        pages: its pages, in order.
+        most: most tokens that prompt and reply may have by now.
+    """
+
+    number: int
+    request: ReplyRequest
+    made: list[int] = field(default_factory=list)
+    before: int = 0
+    slot: int = -1
+    pages: list[int] = field(default_factory=list)
+    most: int = 0
+
+    @property
+    def text(self) -> list[int]:
+        """Tokens of prompt and reply that the host knows."""
+        return [*self.request.ids, *self.made]
+
+    @property
+    def left(self) -> int:
+        """Most steps that may still be launched for it."""
+        return len(self.request.ids) + self.request.sampling.max_tokens - self.most
+
+
+class _Flight(NamedTuple):
+    """Steps whose tokens are not read yet, and the replies that they are of."""
+
+    readback: Readback
+    replies: dict[int, _Reply]
+    steps: int
+    began: float
+
+
+class Schedule:
+    """Replies to requests, as `TextGenerator.replies` makes them.
+
+    Args:
+        slots: slots, of which no reply is in use.
+        pages: number of their pages, page 0 included.
+        requests: the replies wanted.
+        stops: tokens that end a reply.
+        turn: number of tokens at which a text's keys are rotated otherwise, so that it is read again; None: never.
+    """
+
+    def __init__(
+        self, slots: Slots, pages: int, requests: Sequence[ReplyRequest], stops: Set[int], turn: int | None = None
+    ) -> None:
+        self._slots, self._stops, self._turn = slots, stops, turn
+        self._pages = Pages(pages)
+        self._waiting = deque(_Reply(number, request) for number, request in enumerate(requests))
+        self._replies: dict[int, _Reply] = {}
+        self._flights: deque[_Flight] = deque()
+        self._depth = 1 if slots.is_captured else 0
+        self._step_s = 0.0
+        self._pieces: list[ReplyPiece] = []
+
+    def run(self) -> Iterator[list[ReplyPiece]]:
+        """Yield what was read, until every reply is whole.
+
+        Between two yields the caller enters the mode that the decoder computes in.
+
+        Raises:
+            SetupError: The pages do not hold the longest text.
+        """
+        while self._waiting or self._replies or self._flights:
+            self._admit()
+            self._turn_around()
+            steps = self._steps()
+            if steps:
+                self._launch(steps)
+            while len(self._flights) > (self._depth if steps else 0):
+                self._land()
+            pieces, self._pieces = self._pieces, []
+            yield pieces
+
+    def _admit(self) -> None:
+        """Let waiting replies begin in free slots, as long as their prompts have pages."""
+        free = [slot for slot in range(self._slots.count) if slot not in self._replies]
+        leaders: dict[tuple[int, ...], _Reply] = {}
+        twins: dict[int, int] = {}
+        copied: dict[int, int] = {}
+        entered: list[_Reply] = []
+        tokens = 0
+        while self._waiting and free:
+            reply = self._waiting[0]
+            text = reply.text
+            leader = leaders.get(tuple(text))
+            shared = leader.pages[: len(text) // PAGE] if leader is not None else []
+            wanted = len(text) // PAGE + 1 - len(shared)
+            # One page more for each reply that grows, so that the newest is not sent away at once.
+            if wanted + len(self._replies) > self._pages.free and self._replies:
+                break
+            if leader is None and tokens and tokens + len(text) > PROMPT_TOKENS:
+                break
+            if wanted > self._pages.free:
+                raise SetupError(
+                    f"A text of {len(text)} tokens needs {wanted} pages of memory and {self._pages.free} are free.",
+                    "Shorten the prompt, or make room on the GPU.",
+                )
+            self._waiting.popleft()
+            reply.slot, reply.before, reply.most = free.pop(0), len(reply.made), len(text) + 1
+            reply.pages = self._pages.share(shared) + self._pages.take(wanted)
+            self._replies[reply.slot] = reply
+            self._slots.table[reply.slot, : len(reply.pages)] = reply.pages
+            entered.append(reply)
+            if leader is None:
+                leaders[tuple(text)] = reply
+                tokens += len(text)
+            else:
+                twins[reply.slot] = leader.slot
+                if len(text) % PAGE:
+                    copied[reply.pages[-1]] = leader.pages[len(shared)]
+        if not entered:
+            return
+        self._slots.publish_table()
+        samplings = {
+            reply.slot: replace(reply.request.sampling, max_tokens=reply.request.sampling.max_tokens - len(reply.made))
+            for reply in entered
+        }
+        self._slots.begin({reply.slot: list(text) for text, reply in leaders.items()}, samplings, twins)
+        self._slots.copy_pages(copied)
+        self._fly(0)
+
+    def _turn_around(self) -> None:
+        """Send replies back whose text is just long enough to be rotated as a long one: it is read again."""
+        if self._turn is None:
+            return
+        if any(reply.most == self._turn + 1 and reply.left for reply in self._turning()):
+            self._land_all()
+            for reply in self._turning():
+                if len(reply.text) == self._turn + 1:
+                    self._send_back(reply)
+            self._admit()
+
+    def _turning(self) -> list[_Reply]:
+        """Return the replies that were read as short texts."""
+        turn = self._turn or 0
+        return [reply for reply in self._replies.values() if len(reply.request.ids) + reply.before <= turn]
+
+    def _steps(self) -> int:
+        """Return how many steps to launch; make sure that every reply has pages for them."""
+        while True:
+            wanted = min(MOST_STEPS, max((reply.left for reply in self._replies.values()), default=0))
+            if self._step_s:
+                wanted = min(wanted, max(1, int(_CHUNK_S / self._step_s)))
+            if self._depth == 0:
+                wanted = min(wanted, 1)
+            if self._turn is not None:
+                wanted = min([wanted, *(self._turn + 1 - reply.most for reply in self._turning() if reply.left)])
+            needed = sum(self._missing(reply, wanted) for reply in self._replies.values())
+            if needed <= self._pages.free:
+                return wanted
+            if self._flights:
+                self._land_all()
+                continue
+            newest = min(self._replies.values(), key=lambda reply: (len(reply.made), -reply.number))
+            if len(self._replies) == 1:
+                raise SetupError(
+                    f"A reply of {len(newest.text)} tokens with its prompt has no more memory to grow.",
+                    "Ask for fewer tokens, or make room on the GPU.",
+                )
+            self._send_back(newest)
+
+    def _missing(self, reply: _Reply, steps: int) -> int:
+        """Return how many more pages a reply needs for some steps."""
+        tokens = reply.most + min(steps, reply.left)
+        return max(0, -(-tokens // PAGE) - len(reply.pages))
+
+    def _launch(self, steps: int) -> None:
+        count = self._compact()
+        grown = False
+        for reply in self._replies.values():
+            missing = self._missing(reply, steps)
+            if missing:
+                first = len(reply.pages)
+                reply.pages += self._pages.take(missing)
+                self._slots.table[reply.slot, first : len(reply.pages)] = reply.pages[first:]
+                grown = True
+            reply.most += min(steps, reply.left)
+        if grown:
+            self._slots.publish_table()
+        began = time.perf_counter()
+        for _ in range(steps):
+            self._slots.step(count)
+        self._fly(steps, began)
+
+    def _compact(self) -> int:
+        """Move replies to the first slots where that halves a step; return the slots of a step, a power of two."""
+        size = _power_of_two(max(self._replies) + 1)
+        wanted = _power_of_two(len(self._replies))
+        if wanted < size and not self._waiting:
+            free = (slot for slot in range(wanted) if slot not in self._replies)
+            targets = {slot: next(free) for slot in sorted(self._replies) if slot >= wanted}
+            self._slots.move(targets)
+            for old, new in targets.items():
+                reply = self._replies[new] = self._replies.pop(old)
+                reply.slot = new
+                self._slots.table[new] = self._slots.table[old]
+            self._slots.publish_table()
+            size = wanted
+        return min(size, self._slots.count)
+
+    def _fly(self, steps: int, began: float = 0.0) -> None:
+        self._flights.append(_Flight(self._slots.read_later(), dict(self._replies), steps, began))
+
+    def _land_all(self) -> None:
+        while self._flights:
+            self._land()
+
+    def _land(self) -> None:
+        """Read the oldest steps' tokens."""
+        flight = self._flights.popleft()
+        live, made, recent = flight.readback.wait(self._slots.count)
+        if flight.steps:
+            self._step_s = (time.perf_counter() - flight.began) / flight.steps / (1 + self._depth)
+        for slot, reply in flight.replies.items():
+            if self._replies.get(reply.slot) is not reply:
+                continue  # it ended, or was sent back, before
+            known = len(reply.made) - reply.before
+            tokens = [int(recent[slot, place % recent.shape[1]]) for place in range(known, int(made[slot]))]
+            ended = not live[slot]
+            if not tokens and not ended:
+                continue
+            stopped = bool(tokens) and tokens[-1] in self._stops
+            tokens = tokens[:-1] if stopped else tokens
+            reply.made += tokens
+            self._pieces.append(ReplyPiece(reply.number, tokens, ended, stopped))
+            if ended:
+                self._leave(reply)
+
+    def _leave(self, reply: _Reply) -> None:
+        del self._replies[reply.slot]
+        self._pages.give_back(reply.pages)
+        reply.pages = []
+
+    def _send_back(self, reply: _Reply) -> None:
+        """Let a reply wait with what it has; its text is read again later. Nothing of it may be in flight."""
+        self._slots.end([reply.slot])
+        self._leave(reply)
+        self._waiting.appendleft(reply)
+
+
+def _power_of_two(count: int) -> int:
+    return 1 << (count - 1).bit_length()

@@ -1,0 +1,198 @@
+"""The slots that replies grow in, on the device: their state, their pages, and the step that gives each a token.
+
+A step reads nothing from the host, so it is captured once for each number of slots and replayed. What the host needs to
+know (tokens, and which replies live) is copied to it while the next steps run.
+
+Shapes: S slots, B of them that a step computes, R recent tokens, P pages of a slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from burnish_engine.models.decoder.decoder import Decoder
+from burnish_engine.models.decoder.layer_types import SequenceMetadata
+from burnish_engine.models.decoder.mixers.attention.paged_cache import PageTable
+from burnish_engine.models.decoder.mixers.caches import SlotCaches
+from burnish_engine.models.generation.packed_prompts import first_row, no_documents, packs, read_prompts
+from burnish_engine.models.generation.sampling import Sampling
+from burnish_kernels.sample import op as sample
+
+RECENT = 64
+"""Tokens of each slot that the host can still read; more than two chunks of steps."""
+
+
+@dataclass
+class Readback:
+    """A copy of what the slots had become, on its way to the host.
+
+    Attributes:
+        numbers: int32 live and made tokens of all slots, then their recent tokens.
+        done: event after which the copy is there; None on the CPU.
+    """
+
+    numbers: torch.Tensor
+    done: torch.cuda.Event | None
+
+    def wait(self, slots: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Wait for the copy; return which slots live, how many tokens each made, and its recent ones `[S, R]`."""
+        if self.done is not None:
+            self.done.synchronize()
+        live, made, recent = np.split(self.numbers.numpy(), [slots, 2 * slots])
+        return live, made, recent.reshape(slots, RECENT)
+
+
+class Slots:
+    """Slots of one decoder, which stays as it is.
+
+    Args:
+        decoder: decoder to read, with rope tables for the longest text.
+        count: number of slots.
+        pages: number of pages, page 0 included.
+        row_pages: most pages of a slot.
+        stops: tokens that end a reply.
+    """
+
+    def __init__(self, decoder: Decoder, count: int, pages: int, row_pages: int, stops: Set[int]) -> None:
+        self.decoder, self.count, device = decoder, count, decoder.device
+        self._numbers = torch.zeros(count * (2 + RECENT), dtype=torch.int32, device=device)
+        live, made, recent = self._numbers.split([count, count, count * RECENT])
+        ids, seed = (torch.zeros(count, dtype=torch.int64, device=device) for _ in range(2))
+        place, length, limit, top_k = (torch.zeros(count, dtype=torch.int32, device=device) for _ in range(4))
+        temperature, top_p, min_p = (torch.zeros(count, dtype=torch.float32, device=device) for _ in range(3))
+        self._rows = sample.ReplyRows(ids, place, length, made, limit, live, recent.view(count, RECENT))
+        self._choice = sample.Choice(temperature, top_p, min_p, top_k, seed)
+        self._stops_K = torch.tensor(sorted(stops), dtype=torch.int32, device=device)
+        self.table = np.zeros((count, row_pages), dtype=np.int32)
+        self._table_SP = torch.zeros(count, row_pages, dtype=torch.int32, device=device)
+        self._caches = SlotCaches(decoder, pages, PageTable(self._table_SP, length))
+        self._graphs: dict[int, torch.cuda.CUDAGraph | None] = {}
+        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether steps are captured: on a GPU whose memory holds all weights."""
+        here = self.decoder.head.matrix_VH.device == self.decoder.device
+        return self._pool is not None and here and not self.decoder.ring.layers
+
+    def publish_table(self) -> None:
+        """Send `table` to the device."""
+        self._table_SP.copy_(torch.from_numpy(self.table))
+
+    def copy_pages(self, pairs: Mapping[int, int]) -> None:
+        """Copy pages, given the target of each by its source's number reversed: target to source."""
+        if pairs:
+            self._caches.copy_pages(list(pairs.values()), list(pairs), self.decoder.device)
+
+    def begin(
+        self, texts: Mapping[int, Sequence[int]], samplings: Mapping[int, Sampling], twins: Mapping[int, int]
+    ) -> None:
+        """Read prompts and choose the first token of each reply; the table has their pages.
+
+        Args:
+            texts: token ids of each prompt, by slot.
+            samplings: choice of tokens of every slot, those of `twins` included; `max_tokens` is what is left.
+            twins: slot whose prompt is the same, by the slot of a reply whose prompt need not be read again.
+        """
+        decoder, device = self.decoder, self.decoder.device
+        self._enter({**{slot: len(text) for slot, text in texts.items()}}, samplings, twins)
+        alike: dict[int, list[int]] = {slot: [slot] for slot in texts}
+        for slot, leader in twins.items():
+            alike[leader].append(slot)
+        lengths = [len(texts.get(slot, ())) for slot in range(self.count)]
+        for pack in packs(texts, lengths):
+            hidden_BH = read_prompts(decoder, self._caches, [texts[slot] for slot in pack], pack)
+            copies = [len(alike[slot]) for slot in pack]
+            slots = [slot for leader in pack for slot in alike[leader]]
+            logits_BV = decoder.raw_logits(hidden_BH)
+            if max(copies) > 1:
+                logits_BV = logits_BV.repeat_interleave(torch.tensor(copies, device=device), dim=0)
+            self._choose(logits_BV, torch.tensor(slots, dtype=torch.int32, device=device))
+        if twins:
+            self._caches.copy(list(twins.values()), list(twins), device)
+
+    def step(self, count: int) -> None:
+        """Give each living reply of the first `count` slots its next token."""
+        if not self.is_captured or count not in self._graphs:
+            self._graphs[count] = None  # the first step of a size compiles what it needs
+            self._step(count)
+            return
+        graph = self._graphs[count]
+        if graph is None:
+            graph = self._graphs[count] = self._capture(count)
+        graph.replay()
+
+    def read_later(self) -> Readback:
+        """Begin to copy the slots' tokens to the host."""
+        if self.decoder.device.type != "cuda":
+            return Readback(self._numbers.clone(), None)
+        numbers = torch.empty(self._numbers.shape, dtype=torch.int32, pin_memory=True)
+        numbers.copy_(self._numbers, non_blocking=True)
+        done = torch.cuda.Event()
+        done.record()
+        return Readback(numbers, done)
+
+    def end(self, slots: Sequence[int]) -> None:
+        """Let replies rest, whatever they have become."""
+        own = torch.tensor(slots, device=self.decoder.device)
+        self._rows.live[own] = 0
+        self._rows.length[own] = 0
+
+    def move(self, targets: Mapping[int, int]) -> None:
+        """Move replies to free slots, given the target of each; the caller moves their rows of `table`."""
+        device = self.decoder.device
+        old, new = (torch.tensor(list(some), device=device) for some in (targets, targets.values()))
+        for tensor in (*vars(self._rows).values(), *vars(self._choice).values()):
+            tensor[new] = tensor[old]
+        self._caches.copy(list(targets), list(targets.values()), device)
+        self.end(list(targets))
+
+    def _enter(self, lengths: Mapping[int, int], samplings: Mapping[int, Sampling], twins: Mapping[int, int]) -> None:
+        """Set the state of slots as it is before their first token."""
+        device, rope = self.decoder.device, self.decoder.rope
+        slots = [*lengths, *twins]
+        own = torch.tensor(slots, device=device)
+        tokens = [lengths[twins.get(slot, slot)] for slot in slots]
+        chosen = [samplings[slot] for slot in slots]
+        rows, choice = self._rows, self._choice
+        for tensor, values in (
+            (rows.place, [first_row(rope, length) + length - 1 for length in tokens]),
+            (rows.length, tokens),
+            (rows.made, [0] * len(slots)),
+            (rows.limit, [sampling.max_tokens for sampling in chosen]),
+            (rows.live, [1] * len(slots)),
+            (choice.temperature, [sampling.temperature for sampling in chosen]),
+            (choice.top_p, [sampling.top_p for sampling in chosen]),
+            (choice.min_p, [sampling.min_p for sampling in chosen]),
+            (choice.top_k, [sampling.top_k for sampling in chosen]),
+            (choice.seed, [sampling.seed for sampling in chosen]),
+        ):
+            tensor[own] = torch.tensor(values, dtype=tensor.dtype).to(device)
+
+    def _step(self, count: int) -> None:
+        rows, decoder = self._rows, self.decoder
+        sequences = SequenceMetadata(rows.place[:count], no_documents(decoder.device))
+        hidden_BH = decoder.forward(rows.ids[:count], sequences, mixing=self._caches.growing()).hidden_TH
+        self._choose(decoder.raw_logits(hidden_BH), None)
+
+    def _choose(self, logits_BV: torch.Tensor, slots_B: torch.Tensor | None) -> None:
+        cap = self.decoder.spec.logit_softcap
+        tokens_B = sample.choose(logits_BV, self._choice, self._rows.length, slots_B=slots_B, softcap=cap)
+        sample.record(tokens_B, self._rows, self._stops_K, slots_B=slots_B)
+
+    def _capture(self, count: int) -> torch.cuda.CUDAGraph:
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self.decoder.device)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                self._step(count)
+            finally:
+                graph.capture_end()
+        torch.cuda.current_stream().wait_stream(stream)
+        return graph

@@ -1,0 +1,71 @@
+"""Replies of a generator whose every token is chosen on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from burnish_engine.models.generation.sampling import Sampling, pick_token
+from burnish_engine.models.generation.text_generator import ReplyPiece, ReplyRequest, TextGenerator
+
+if TYPE_CHECKING:
+    import torch
+
+
+def step_by_step(
+    generator: TextGenerator, requests: Sequence[ReplyRequest], stops: Set[int], together: int
+) -> Iterator[ReplyPiece]:
+    """Make replies in groups of prompts of similar length; arguments as for `TextGenerator.replies`.
+
+    Finished replies leave their group where the model can drop rows, so that the time goes into those still growing.
+    """
+    order = sorted(range(len(requests)), key=lambda row: len(requests[row].ids))
+    for first in range(0, len(order), together):
+        yield from _group(generator, requests, stops, order[first : first + together])
+
+
+def _group(
+    generator: TextGenerator, requests: Sequence[ReplyRequest], stops: Set[int], rows: list[int]
+) -> Iterator[ReplyPiece]:
+    samplings = {row: requests[row].sampling for row in rows}
+    draws = {row: np.random.default_rng(sampling.seed) for row, sampling in samplings.items()}
+    made = dict.fromkeys(rows, 0)
+    living = set(rows)
+    with generator.inference():
+        state, logits_BV = generator.start(
+            [list(requests[row].ids) for row in rows], max(sampling.max_tokens for sampling in samplings.values())
+        )
+        chosen = _choose(logits_BV, [samplings[row] for row in rows], [draws[row] for row in rows])
+    while True:
+        pieces, going = [], []
+        for place, (row, token) in enumerate(zip(rows, chosen, strict=True)):
+            if row not in living:
+                continue
+            stopped = token in stops
+            made[row] += not stopped
+            ended = stopped or made[row] == samplings[row].max_tokens
+            pieces.append(ReplyPiece(row, [] if stopped else [token], ended, stopped))
+            if ended:
+                living.remove(row)
+            else:
+                going.append(place)
+        yield from pieces
+        if not going:
+            return
+        with generator.inference():
+            if len(going) < len(rows) and generator.keep(state, going):
+                rows, chosen = [rows[place] for place in going], [chosen[place] for place in going]
+            logits_BV = generator.advance(state, chosen)
+            chosen = _choose(logits_BV, [samplings[row] for row in rows], [draws[row] for row in rows])
+
+
+def _choose(logits_BV: torch.Tensor, samplings: Sequence[Sampling], draws: Sequence[np.random.Generator]) -> list[int]:
+    if all(sampling.temperature == 0.0 for sampling in samplings):
+        greedy: list[int] = logits_BV.argmax(-1).tolist()
+        return greedy
+    return [
+        pick_token(logits_V, sampling, random)
+        for logits_V, sampling, random in zip(logits_BV.cpu().numpy(), samplings, draws, strict=True)
+    ]

@@ -20,6 +20,7 @@ OPS = (
     "eight_bit_linear",
     "attention",
     "paged_attention",
+    "decode_linear",
     "sample",
     "gather",
     "short_conv",

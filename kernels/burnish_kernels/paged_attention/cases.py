@@ -108,7 +108,9 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     for new, pool in ((k, exact_keys), (v, exact_values)):
         reference.store(new.cpu(), pool, table.cpu(), lengths)
     exact = reference.paged_attention(
-        *(tensor.cpu().double() for tensor in (q, exact_keys, exact_values)),
+        q.cpu().double(),
+        exact_keys.double(),
+        exact_values.double(),
         table.cpu(),
         lengths,
         sinks_N=None if sinks is None else sinks.double(),
@@ -152,7 +154,9 @@ def compilations() -> list[Compilation]:
             signature = {
                 name: _type(name, TYPES[dtype]) for name in kernel.paged_kernel.arg_names if name not in constants
             }
-            found.append(Compilation(f"paged-{word}", kernel.paged_kernel, signature, constants, 4, 3))
+            found.append(
+                Compilation(f"paged-{word}", kernel.paged_kernel, signature, constants, kernel.WARPS, kernel.STAGES)
+            )
             constants = {"D": width, "WIDTH": constants["WIDTH"], "SPLITS": 8, "BLOCK_S": 8, "HAS_SINKS": rules}
             signature = {
                 name: _type(name, TYPES[dtype]) for name in kernel.join_kernel.arg_names if name not in constants

@@ -19,6 +19,9 @@ from burnish_kernels.attention.kernel import LOG2_E, NOTHING, dot, safe_tanh
 from burnish_kernels.dispatch import interpreted
 
 LOG2 = 1.4426950408889634
+WARPS, STAGES = 2, 1
+BLOCK_BYTES = 1 << 14
+"""Bytes of the keys that a step of the loop reads."""
 
 
 @triton.jit
@@ -167,9 +170,9 @@ def join_kernel(
 
 
 def sizes(width: int, group: int, page: int, element_bytes: int) -> dict[str, int]:
-    """Return the block sizes of `paged_kernel`: blocks of keys of at most 16 KiB."""
+    """Return the block sizes of `paged_kernel`."""
     wide = triton.next_power_of_2(width)
-    block = max(16, min(page, (1 << 14) // (wide * element_bytes)))
+    block = max(16, min(page, BLOCK_BYTES // (wide * element_bytes)))
     return {"GROUP": group, "ROWS": max(16, triton.next_power_of_2(group)), "D": width, "WIDTH": wide, "BLOCK": block}
 
 
@@ -224,8 +227,8 @@ def launch(
         HAS_CAP=softcap is not None,
         HAS_SINKS=sinks_N is not None,
         PRECISION="ieee" if q_BND.dtype == torch.float32 else rounded,
-        num_warps=4,
-        num_stages=3,
+        num_warps=WARPS,
+        num_stages=STAGES,
     )
     if parts_SBND is None:
         return

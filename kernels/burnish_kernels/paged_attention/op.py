@@ -18,7 +18,7 @@ PAGE = 64
 HEAD_DIMS = (16, 512)
 """Smallest and largest head size that the kernels are made for."""
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-_PROGRAMS_PER_PROCESSOR = 8  # enough that a last wave that is not full costs little
+_PROGRAMS_PER_PROCESSOR = 4
 _MOST_SPLITS = 64
 
 
@@ -31,7 +31,7 @@ def splits(rows: int, kv_heads: int, pages: int, processors: int) -> int:
         pages: most pages of a row.
         processors: multiprocessors of the device.
     """
-    wanted = -(-_PROGRAMS_PER_PROCESSOR * processors // (rows * kv_heads))
+    wanted = _PROGRAMS_PER_PROCESSOR * processors // (rows * kv_heads)
     return max(1, min(wanted, pages, _MOST_SPLITS))
 
 

@@ -57,9 +57,9 @@ def _case(
 
 def choice_of(rules: list[tuple[float, float, float, int]], device: str) -> Choice:
     """Make the choice of a list of temperature, top-p, min-p and top-k."""
-    columns = [torch.tensor(column, dtype=torch.float32, device=device) for column in zip(*rules, strict=True)]
+    temperature, top_p, min_p, top_k = torch.tensor(rules, dtype=torch.float32, device=device).t().contiguous()
     seed = torch.arange(len(rules), device=device) * 7919 + 2**40
-    return Choice(*columns[:3], top_k=columns[3].int(), seed=seed)
+    return Choice(temperature, top_p, min_p, top_k.int(), seed)
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
@@ -114,14 +114,25 @@ def compilations() -> list[Compilation]:
     found = []
     for dtype, pointer in TYPES.items():
         for switch in (False, True):
-            constants: dict[str, Any] = {"HAS_SLOTS": switch, "HAS_CAP": switch, "SHIFT": kernel.SHIFT[dtype]}
-            constants["BLOCK"] = kernel.BLOCK
-            signature = {"logits_ptr": pointer, "V": "i32", "logits_stride": "i32", "softcap": "fp32"}
-            signature |= dict.fromkeys(("temperature_ptr", "top_p_ptr", "min_p_ptr"), "*fp32")
-            signature |= dict.fromkeys(("top_k_ptr", "count_ptr", "slots_ptr"), "*i32")
-            signature |= dict.fromkeys(("seed_ptr", "chosen_ptr"), "*i64")
-            word = f"choose-{pointer[1:]}{'-slots' * switch}"
-            found.append(Compilation(word, kernel.choose_kernel, signature, constants, kernel.WARPS))
+            shift, chunks = kernel.SHIFT[dtype], 38
+            whole: dict[str, Any] = {"HAS_SLOTS": switch, "HAS_CAP": switch, "SHIFT": shift, "CHUNKS": chunks}
+            whole |= {"BLOCK_C": 64, "BLOCK": kernel.BLOCK, "DRAWS": True, "HAS_LEAST": switch}
+            steps = -(-(32 - shift) // 4)
+            for name, own in {
+                "peaks": {},
+                "search": {"STEP": 1, "STEPS": steps, "COUNTS": switch},
+                "mass": {},
+                "draw": {},
+            }.items():
+                function = getattr(kernel, f"{name}_kernel")
+                constants = {key: value for key, value in (whole | own).items() if key in function.arg_names}
+                signature = {
+                    argument: _type(argument, pointer, counts=switch)
+                    for argument in function.arg_names
+                    if argument not in constants
+                }
+                word = f"{name}-{pointer[1:]}{'-slots' * switch}"
+                found.append(Compilation(word, function, signature, constants, kernel.WARPS))
     pointers = {name: "*i32" for name in kernel.record_kernel.arg_names if name.endswith("_ptr")}
     signature = pointers | {"tokens_ptr": "*i64", "ids_ptr": "*i64"}
     signature |= dict.fromkeys(("B", "stops", "recent_stride"), "i32")
@@ -129,6 +140,13 @@ def compilations() -> list[Compilation]:
         constants = {"HAS_SLOTS": switch, "RECENT": 64, "BLOCK_B": 64}
         found.append(Compilation(f"record{'-slots' * switch}", kernel.record_kernel, signature, constants, 4))
     return found
+
+
+def _type(argument: str, pointer: str, *, counts: bool) -> str:
+    known = {"logits_ptr": pointer, "seed_ptr": "*i64", "chosen_ptr": "*i64", "softcap": "fp32"}
+    known |= dict.fromkeys(("V", "logits_stride"), "i32") | {"wanted_ptr": "*i32" if counts else "*fp32"}
+    known |= dict.fromkeys(("places_ptr", "slots_ptr", "least_ptr", "found_ptr", "count_ptr"), "*i32")
+    return known.get(argument, "*fp32")
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:
@@ -142,12 +160,14 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
             choice = choice_of([rule] * rows, device)
 
             def run(logits: torch.Tensor = logits, choice: Choice = choice, count: torch.Tensor = count) -> object:
-                return op.choose(logits, choice, count)
+                return op.choose(logits, choice, count, draws=name != "greedy", bounds=name == "top-p")  # noqa: B023
 
-            plain = (lambda logits=logits: logits.argmax(dim=1)) if name == "greedy" else None  # type: ignore[misc]
+            plain = (lambda logits=logits: logits.argmax(dim=1)) if name == "greedy" else None
             yield Benchmark(f"{name}-{rows}", run, plain, logits.nbytes)
-    numbers = [torch.ones(64, dtype=torch.int32, device=device) for _ in range(5)]
+    numbers = dict.fromkeys(
+        ("place", "length", "made", "limit", "live"), torch.ones(64, dtype=torch.int32, device=device)
+    )
     recent = torch.zeros(64, 64, dtype=torch.int32, device=device)
-    state = ReplyRows(torch.ones(64, dtype=torch.int64, device=device), *numbers, recent)
+    state = ReplyRows(ids=torch.ones(64, dtype=torch.int64, device=device), recent=recent, **numbers)
     tokens, stops = torch.ones_like(state.ids), torch.zeros(4, dtype=torch.int32, device=device)
     yield Benchmark("record-64", lambda: op.record(tokens, state, stops), None, 64 * 40)

@@ -1,13 +1,16 @@
-"""The choice of tokens in Triton: a program reads the logits of one row, some times.
+"""The choice of tokens in Triton: a program reads one chunk of the logits of one row.
 
-The thresholds of top-k and top-p are found by halving the range of the logits' bits, so nothing is sorted: 16 steps for
-bf16, 19 for fp16, 32 for fp32. A draw inverts the cumulated shares in the tokens' order, so a row needs one random
-number (Philox4x32-10, with the row's seed as the key and its number of tokens as the counter).
+The thresholds of top-k and top-p are found four bits of the logits at a time, so nothing is sorted: four launches for
+bf16, five for fp16, eight for fp32. A draw inverts the cumulated shares in the tokens' order, so a row needs one random
+number (Philox4x32-10, with the row's seed as the key and its number of tokens as the counter). All sums have a fixed
+order.
 
-Launchers assert and never allocate. Shapes: B rows, V vocabulary, S slots, R recent tokens, K stops.
+Shapes: B rows, V vocabulary, C chunks, S slots, R recent tokens, K stops.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import triton
@@ -47,98 +50,204 @@ def _share(logits, highest, factor, softcap, HAS_CAP: tl.constexpr):
 
 
 @triton.jit
-def _above(row_ptr, V, key, highest, factor, softcap, HAS_CAP: tl.constexpr, SHIFT: tl.constexpr, BLOCK: tl.constexpr):
-    """Number and mass of the tokens whose logits have at least this key."""
-    count = 0
-    mass = tl.zeros([], tl.float32)
-    for start in range(0, V, BLOCK):
-        logits = _load(row_ptr, start, V, BLOCK)
-        kept = (_key(logits, SHIFT) >= key) & (start + tl.arange(0, BLOCK) < V)
-        count += tl.sum(kept.to(tl.int32), axis=0)
-        mass += tl.sum(tl.where(kept, _share(logits, highest, factor, softcap, HAS_CAP), 0.0), axis=0)
-    return count, mass
+def _whole_peak(peaks_ptr, row, CHUNKS: tl.constexpr, BLOCK_C: tl.constexpr):
+    """Largest logit of a row."""
+    chunk = tl.arange(0, BLOCK_C)
+    return tl.max(tl.load(peaks_ptr + row * CHUNKS + chunk, mask=chunk < CHUNKS, other=float("-inf")), axis=0)
+
+
+@triton.jit
+def _factor(temperature):
+    """Factor of logits whose powers of two are shares; some number for greedy rows, whose shares nobody reads."""
+    return LOG2_E / tl.where(temperature > 0.0, temperature, 1.0)
 
 
 @triton.jit(do_not_specialize=["V"])
-def choose_kernel(
+def peaks_kernel(logits_ptr, peaks_ptr, places_ptr, V, logits_stride, CHUNKS: tl.constexpr, BLOCK: tl.constexpr):
+    """Find the first largest logit of one chunk of one row."""
+    row = tl.program_id(0).to(tl.int64)
+    start = tl.program_id(1) * BLOCK
+    logits = _load(logits_ptr + row * logits_stride, start, V, BLOCK)
+    peak = tl.max(logits, axis=0)
+    place = start + tl.arange(0, BLOCK)
+    at = row * CHUNKS + tl.program_id(1)
+    tl.store(peaks_ptr + at, peak)
+    tl.store(places_ptr + at, tl.min(tl.where((logits == peak) & (place < V), place, V - 1), axis=0))
+
+
+@triton.jit(do_not_specialize=["V"])
+def search_kernel(
     logits_ptr,  # [B, V]
+    peaks_ptr,  # [B, C] fp32
     temperature_ptr,  # [S] fp32
-    top_p_ptr,  # [S] fp32
+    wanted_ptr,  # [S] int32 number of tokens with COUNTS, else fp32 share of the mass
+    slots_ptr,  # [B] int32, read only with HAS_SLOTS
+    least_ptr,  # [B] int32 key that kept tokens have at least, read only with HAS_LEAST
+    found_ptr,  # [B] int32 key found so far
+    totals_ptr,  # [B] fp32 mass of all kept tokens
+    before_ptr,  # [B, C, 16] fp32 sums of the step before
+    sums_ptr,  # [B, C, 16] fp32 sums of this step
+    V,
+    logits_stride,
+    softcap,
+    STEP: tl.constexpr,
+    STEPS: tl.constexpr,
+    COUNTS: tl.constexpr,
+    HAS_LEAST: tl.constexpr,
+    HAS_SLOTS: tl.constexpr,
+    HAS_CAP: tl.constexpr,
+    SHIFT: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Settle four bits of a row's key from the sums of the step before, and sum up for the next four.
+
+    The key is the largest that enough tokens reach, by number or by mass. All programs of a row settle the same.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    chunk = tl.program_id(1)
+    slot = row
+    if HAS_SLOTS:
+        slot = tl.load(slots_ptr + row).to(tl.int64)
+    digit = tl.arange(0, 16)
+    if STEP == 0:
+        found = tl.full([], _LOWEST, tl.int32) >> SHIFT
+    else:
+        shift: tl.constexpr = (STEPS - STEP) * 4
+        every = tl.arange(0, BLOCK_C)
+        at = (row * CHUNKS + every)[:, None] * 16 + digit[None, :]
+        reached = tl.sum(tl.load(before_ptr + at, mask=(every < CHUNKS)[:, None], other=0.0), axis=0)
+        wanted = tl.load(wanted_ptr + slot).to(tl.float32)
+        if COUNTS:
+            wanted = tl.where((wanted > 0) & (wanted < V), wanted, V)
+        else:
+            if STEP == 1:
+                total = tl.sum(tl.where(digit == 0, reached, 0.0), axis=0)
+                if chunk == 0:
+                    tl.store(totals_ptr + row, total)
+            else:
+                total = tl.load(totals_ptr + row)
+            wanted = tl.where(wanted < 1.0, wanted * total, float("inf"))
+        found = tl.load(found_ptr + (STEP - 1) * tl.num_programs(0) + row)
+        found += tl.max(tl.where((reached >= wanted) | (digit == 0), digit, 0), axis=0) << shift
+    if chunk == 0:
+        tl.store(found_ptr + STEP * tl.num_programs(0) + row, found)
+    if STEP < STEPS:
+        highest = _whole_peak(peaks_ptr, row, CHUNKS, BLOCK_C)
+        place = chunk * BLOCK + tl.arange(0, BLOCK)
+        logits = _load(logits_ptr + row * logits_stride, chunk * BLOCK, V, BLOCK)
+        key = _key(logits, SHIFT)
+        value = tl.where(place < V, 1.0, 0.0)
+        if not COUNTS:
+            factor = _factor(tl.load(temperature_ptr + slot))
+            value = tl.where(place < V, _share(logits, highest, factor, softcap, HAS_CAP), 0.0)
+        if HAS_LEAST:
+            value = tl.where(key >= tl.load(least_ptr + row), value, 0.0)
+        sums = tl.zeros([16], tl.float32)
+        for number in tl.static_range(16):
+            least = found + (tl.full([], number, tl.int32) << ((STEPS - STEP - 1) * 4))  # wraps as it should
+            sums = tl.where(digit == number, tl.sum(tl.where(key >= least, value, 0.0), axis=0), sums)
+        tl.store(sums_ptr + (row * CHUNKS + chunk) * 16 + digit, sums)
+
+
+@triton.jit(do_not_specialize=["V"])
+def mass_kernel(
+    logits_ptr,  # [B, V]
+    peaks_ptr,  # [B, C] fp32
+    temperature_ptr,  # [S] fp32
     min_p_ptr,  # [S] fp32
-    top_k_ptr,  # [S] int32
+    slots_ptr,  # [B] int32, read only with HAS_SLOTS
+    least_ptr,  # [B] int32 key, read only with HAS_LEAST
+    mass_ptr,  # [B, C] fp32
+    V,
+    logits_stride,
+    softcap,
+    HAS_LEAST: tl.constexpr,
+    HAS_SLOTS: tl.constexpr,
+    HAS_CAP: tl.constexpr,
+    SHIFT: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Sum up the shares that are drawn from, of one chunk of one row."""
+    row = tl.program_id(0).to(tl.int64)
+    chunk = tl.program_id(1)
+    slot = row
+    if HAS_SLOTS:
+        slot = tl.load(slots_ptr + row).to(tl.int64)
+    highest = _whole_peak(peaks_ptr, row, CHUNKS, BLOCK_C)
+    factor = _factor(tl.load(temperature_ptr + slot))
+    least = tl.full([], _LOWEST, tl.int32)
+    if HAS_LEAST:
+        least = tl.load(least_ptr + row)
+    logits = _load(logits_ptr + row * logits_stride, chunk * BLOCK, V, BLOCK)
+    share = _share(logits, highest, factor, softcap, HAS_CAP)
+    kept = (_key(logits, SHIFT) >= least) & (share >= tl.load(min_p_ptr + slot))
+    kept = kept & (chunk * BLOCK + tl.arange(0, BLOCK) < V)
+    tl.store(mass_ptr + row * CHUNKS + chunk, tl.sum(tl.where(kept, share, 0.0), axis=0))
+
+
+@triton.jit(do_not_specialize=["V"])
+def draw_kernel(
+    logits_ptr,  # [B, V]
+    peaks_ptr,  # [B, C] fp32
+    places_ptr,  # [B, C] int32
+    mass_ptr,  # [B, C] fp32, read only with DRAWS, as the next six
+    temperature_ptr,  # [S] fp32
+    min_p_ptr,  # [S] fp32
     seed_ptr,  # [S] int64
     count_ptr,  # [S] int32
-    slots_ptr,  # [B] int32, read only with HAS_SLOTS
+    slots_ptr,  # [B] int32, with HAS_SLOTS too
+    least_ptr,  # [B] int32 key, with HAS_LEAST too
     chosen_ptr,  # [B] int64
     V,
     logits_stride,
     softcap,
+    DRAWS: tl.constexpr,
+    HAS_LEAST: tl.constexpr,
     HAS_SLOTS: tl.constexpr,
     HAS_CAP: tl.constexpr,
     SHIFT: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    BLOCK_C: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Choose the token of one row."""
-    row = tl.program_id(0)
+    row = tl.program_id(0).to(tl.int64)
     slot = row
     if HAS_SLOTS:
-        slot = tl.load(slots_ptr + row)
-    row_ptr = logits_ptr + row.to(tl.int64) * logits_stride
-    within = tl.arange(0, BLOCK)
-    best = tl.full([BLOCK], float("-inf"), tl.float32)
-    best_at = tl.zeros([BLOCK], tl.int32)
-    for start in range(0, V, BLOCK):
-        logits = _load(row_ptr, start, V, BLOCK)
-        better = logits > best
-        best = tl.where(better, logits, best)
-        best_at = tl.where(better, start + within, best_at)
-    highest = tl.max(best, axis=0)
-    chosen = tl.min(tl.where(best == highest, best_at, V - 1), axis=0)
-    temperature = tl.load(temperature_ptr + slot)
-    if temperature > 0.0:
-        factor = LOG2_E / temperature
-        top_p = tl.load(top_p_ptr + slot)
-        top_k = tl.load(top_k_ptr + slot)
-        lowest = tl.full([], _LOWEST, tl.int32) >> SHIFT
-        past = _key(highest, SHIFT) + 1
-        threshold = lowest
-        if (top_k > 0) & (top_k < V):
-            high = past
-            for _ in range(32 - SHIFT):
-                middle = (threshold & high) + ((threshold ^ high) >> 1)
-                count, _mass = _above(row_ptr, V, middle, highest, factor, softcap, HAS_CAP, SHIFT, BLOCK)
-                threshold = tl.where(count >= top_k, middle, threshold)
-                high = tl.where(count >= top_k, high, middle)
-        _count, mass = _above(row_ptr, V, threshold, highest, factor, softcap, HAS_CAP, SHIFT, BLOCK)
-        if top_p < 1.0:
-            wanted = top_p * mass
-            high = past
-            for _ in range(32 - SHIFT):
-                middle = (threshold & high) + ((threshold ^ high) >> 1)
-                _count, reached = _above(row_ptr, V, middle, highest, factor, softcap, HAS_CAP, SHIFT, BLOCK)
-                threshold = tl.where(reached >= wanted, middle, threshold)
-                high = tl.where(reached >= wanted, high, middle)
-        least = tl.load(min_p_ptr + slot)
-        mass = tl.zeros([], tl.float32)
-        for start in range(0, V, BLOCK):
-            logits = _load(row_ptr, start, V, BLOCK)
-            share = _share(logits, highest, factor, softcap, HAS_CAP)
-            kept = (_key(logits, SHIFT) >= threshold) & (share >= least) & (start + within < V)
-            mass += tl.sum(tl.where(kept, share, 0.0), axis=0)
-        zero = tl.zeros([], tl.int32)
-        bits, _r1, _r2, _r3 = tl.philox(tl.load(seed_ptr + slot), zero + tl.load(count_ptr + slot), zero, zero, zero)
-        target = (bits.to(tl.uint32, bitcast=True) >> 8).to(tl.float32) * (1.0 / (1 << 24)) * mass
-        before = tl.zeros([], tl.float32)
-        found = V
-        for start in range(0, V, BLOCK):
-            logits = _load(row_ptr, start, V, BLOCK)
-            share = _share(logits, highest, factor, softcap, HAS_CAP)
-            kept = (_key(logits, SHIFT) >= threshold) & (share >= least) & (start + within < V)
-            share = tl.where(kept, share, 0.0)
-            passed = before + tl.cumsum(share, axis=0) > target
-            found = tl.minimum(found, tl.min(tl.where(passed & kept, start + within, V), axis=0))
-            before += tl.sum(share, axis=0)
-        chosen = tl.where(found < V, found, chosen)  # rounding may leave the target just out of reach
+        slot = tl.load(slots_ptr + row).to(tl.int64)
+    every = tl.arange(0, BLOCK_C)
+    at = row * CHUNKS + every
+    peaks = tl.load(peaks_ptr + at, mask=every < CHUNKS, other=float("-inf"))
+    highest = tl.max(peaks, axis=0)
+    places = tl.load(places_ptr + at, mask=every < CHUNKS, other=V - 1)
+    chosen = tl.min(tl.where(peaks == highest, places, V - 1), axis=0)
+    if DRAWS:
+        temperature = tl.load(temperature_ptr + slot)
+        if temperature > 0.0:
+            mass = tl.load(mass_ptr + at, mask=every < CHUNKS, other=0.0)
+            zero = tl.zeros([], tl.int32)
+            counted = zero + tl.load(count_ptr + slot)
+            bits, _r1, _r2, _r3 = tl.philox(tl.load(seed_ptr + slot), counted, zero, zero, zero)
+            drawn = (bits.to(tl.uint32, bitcast=True) >> 8).to(tl.float32) * (1.0 / (1 << 24))
+            target = drawn * tl.sum(mass, axis=0)
+            reached = tl.cumsum(mass, axis=0)
+            chunk = tl.min(tl.where((reached > target) & (mass > 0.0), every, CHUNKS - 1), axis=0)
+            before = tl.sum(tl.where(every < chunk, mass, 0.0), axis=0)
+            least = tl.full([], _LOWEST, tl.int32)
+            if HAS_LEAST:
+                least = tl.load(least_ptr + row)
+            place = chunk * BLOCK + tl.arange(0, BLOCK)
+            logits = _load(logits_ptr + row * logits_stride, chunk * BLOCK, V, BLOCK)
+            share = _share(logits, highest, _factor(temperature), softcap, HAS_CAP)
+            kept = (_key(logits, SHIFT) >= least) & (share >= tl.load(min_p_ptr + slot)) & (place < V)
+            passed = before + tl.cumsum(tl.where(kept, share, 0.0), axis=0) > target
+            found = tl.min(tl.where(passed & kept, place, V), axis=0)
+            last = tl.max(tl.where(kept, place, 0), axis=0)  # rounding may leave the target just out of reach
+            chosen = tl.where(found < V, found, last)
     tl.store(chosen_ptr + row, chosen.to(tl.int64))
 
 
@@ -190,28 +299,67 @@ def launch_choose(
     slots_B: torch.Tensor | None,
     chosen_B: torch.Tensor,
     softcap: float | None,
+    *,
+    draws: bool,
+    bounds: bool,
 ) -> None:
-    """Fill `chosen_B`."""
+    """Fill `chosen_B`; `draws` and `bounds` as for `op.choose`."""
     rows, vocabulary = logits_BV.shape
     assert chosen_B.shape == (rows,)
-    choose_kernel[(rows,)](
-        logits_ptr=logits_BV,
-        temperature_ptr=choice.temperature,
-        top_p_ptr=choice.top_p,
-        min_p_ptr=choice.min_p,
-        top_k_ptr=choice.top_k,
+    chunks, device = triton.cdiv(vocabulary, BLOCK), logits_BV.device
+    peaks, mass = (torch.empty(rows, chunks, dtype=torch.float32, device=device) for _ in range(2))
+    places = torch.empty(rows, chunks, dtype=torch.int32, device=device)
+    numbers: dict[str, Any] = {"V": vocabulary, "logits_stride": logits_BV.stride(0)}
+    sizes: dict[str, Any] = {"CHUNKS": chunks, "BLOCK": BLOCK, "num_warps": WARPS}
+    peaks_kernel[(rows, chunks)](logits_ptr=logits_BV, peaks_ptr=peaks, places_ptr=places, **numbers, **sizes)
+    shift = SHIFT[logits_BV.dtype]
+    shared: dict[str, Any] = {
+        **numbers,
+        **sizes,
+        "logits_ptr": logits_BV,
+        "peaks_ptr": peaks,
+        "temperature_ptr": choice.temperature,
+        "slots_ptr": slots_B,
+        "softcap": softcap or 0.0,
+        "HAS_SLOTS": slots_B is not None,
+        "HAS_CAP": softcap is not None,
+        "SHIFT": shift,
+        "BLOCK_C": triton.next_power_of_2(chunks),
+    }
+    least = None
+    if draws and bounds:
+        steps = triton.cdiv(32 - shift, 4)
+        sums = torch.empty(2, rows, chunks, 16, dtype=torch.float32, device=device)
+        totals = torch.empty(rows, dtype=torch.float32, device=device)
+        for wanted in (choice.top_k, choice.top_p):
+            found = torch.empty(steps + 1, rows, dtype=torch.int32, device=device)
+            for step in range(steps + 1):
+                search_kernel[(rows, chunks if step < steps else 1)](
+                    wanted_ptr=wanted,
+                    least_ptr=least,
+                    found_ptr=found,
+                    totals_ptr=totals,
+                    before_ptr=sums[(step + 1) % 2],
+                    sums_ptr=sums[step % 2],
+                    STEP=step,
+                    STEPS=steps,
+                    COUNTS=wanted is choice.top_k,
+                    HAS_LEAST=least is not None,
+                    **shared,
+                )
+            least = found[-1] if least is None else torch.maximum(least, found[-1])
+    rest: dict[str, Any] = {"min_p_ptr": choice.min_p, "least_ptr": least, "HAS_LEAST": least is not None}
+    if draws:
+        mass_kernel[(rows, chunks)](mass_ptr=mass, **rest, **shared)
+    draw_kernel[(rows,)](
+        places_ptr=places,
+        mass_ptr=mass,
         seed_ptr=choice.seed,
         count_ptr=count_S,
-        slots_ptr=slots_B,
         chosen_ptr=chosen_B,
-        V=vocabulary,
-        logits_stride=logits_BV.stride(0),
-        softcap=softcap or 0.0,
-        HAS_SLOTS=slots_B is not None,
-        HAS_CAP=softcap is not None,
-        SHIFT=SHIFT[logits_BV.dtype],
-        BLOCK=BLOCK,
-        num_warps=WARPS,
+        DRAWS=draws,
+        **rest,
+        **shared,
     )
 
 

@@ -25,6 +25,8 @@ def choose(
     *,
     slots_B: torch.Tensor | None = None,
     softcap: float | None = None,
+    draws: bool = True,
+    bounds: bool = True,
 ) -> torch.Tensor:
     """Choose the next token of every row.
 
@@ -34,6 +36,8 @@ def choose(
         count_S: int32 number of tokens before the chosen one, for each slot.
         slots_B: int32 slot of each row; None: row i is in slot i.
         softcap: bound of the logits, which become `softcap * tanh(logit / softcap)` before; None: none.
+        draws: whether any row has a temperature above 0; False leaves out what only draws need.
+        bounds: whether any row has a top-k, or a top-p below 1; likewise.
 
     Returns:
         Tokens `[B]` int64.
@@ -58,7 +62,7 @@ def choose(
 
     chosen_B = torch.empty(rows, dtype=torch.int64, device=logits_BV.device)
     if rows:
-        launch_choose(logits_BV, choice, count_S, slots_B, chosen_B, softcap)
+        launch_choose(logits_BV, choice, count_S, slots_B, chosen_B, softcap, draws=draws, bounds=bounds)
     return chosen_B
 
 

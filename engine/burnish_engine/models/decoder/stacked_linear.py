@@ -41,6 +41,7 @@ class StackedLinear:
         frozen: frozen weight.
         bias_N: bias added to the output, or None.
         magnitudes: DoRA's magnitudes, or None; never with dropout.
+        decodes: whether outputs are only used to make replies, so that nothing need be kept for a backward pass.
 
     Attributes:
         gradients: gradients of the adapters.
@@ -53,9 +54,11 @@ class StackedLinear:
         frozen: FrozenWeight,
         bias_N: torch.Tensor | None = None,
         magnitudes: Magnitudes | None = None,
+        *,
+        decodes: bool = False,
     ) -> None:
         self.stack, self.frozen, self.bias_N, self.magnitudes = stack, frozen, bias_N, magnitudes
-        self.gradients = AdapterGradients()
+        self.gradients, self._decodes = AdapterGradients(), decodes
         self.drop: lora_linear.Dropout | None = None
 
     @property
@@ -114,6 +117,10 @@ class StackedLinear:
             chunk: number of this chunk of tokens, where the micro-batch is chunked: each has its own dropout.
             codes: codes from `new_input_codes` that were written; None: they were not.
         """
+        if self._decodes and self.magnitudes is None:
+            y_TN = self.frozen.decode(x_TE, self.stack, bias_N=self.bias_N, out=out)
+            if y_TN is not None:
+                return y_TN
         drop = self._drop_of(chunk)
         if self.magnitudes is None:
             return self.frozen.forward(x_TE, self.stack, bias_N=self.bias_N, out=out, drop=drop, codes=codes)

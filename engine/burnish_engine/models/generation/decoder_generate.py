@@ -129,6 +129,7 @@ class DecoderGenerator(TextGenerator):
         with self.inference():
             self._decoder.expire_magnitudes()
             room = self._room_for(requests, stops, together)
+            room.slots.expect([request.sampling for request in requests])
             turn = room.slots.decoder.rope.long_above
             schedule = Schedule(room.slots, room.pages, requests, stops, turn).run()
         try:
@@ -196,5 +197,7 @@ def _view(decoder: Decoder, positions: int, *, adapted: bool) -> Decoder:
 
 def _stack_view(own: StackedLinear, *, adapted: bool) -> StackedLinear:
     if adapted or not own.rank:
-        return StackedLinear(own.stack, own.frozen, own.bias_N, own.magnitudes)
-    return StackedLinear(Stack(own.outputs, own.inputs), own.frozen.bare(own.outputs, own.inputs), own.bias_N)
+        return StackedLinear(own.stack, own.frozen, own.bias_N, own.magnitudes, decodes=True)
+    return StackedLinear(
+        Stack(own.outputs, own.inputs), own.frozen.bare(own.outputs, own.inputs), own.bias_N, decodes=True
+    )

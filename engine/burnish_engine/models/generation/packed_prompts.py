@@ -15,7 +15,7 @@ from burnish_engine.models.decoder.rope_tables import RopeTable
 from burnish_kernels.attention import op as attention
 from burnish_kernels.attention.documents import Documents
 
-PROMPT_TOKENS = 4096
+PROMPT_TOKENS = 8192
 """Tokens of prompts read at once, unless one prompt alone has more."""
 
 

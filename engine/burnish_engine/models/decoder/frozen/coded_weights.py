@@ -122,6 +122,12 @@ class CodedWeight(FrozenWeight):
         return y_TN if bias_N is None else y_TN.add_(bias_N)
 
     @override
+    def decode(
+        self, x_TE: torch.Tensor, stack: lora_linear.Stack, *, bias_N: torch.Tensor | None, out: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        return None
+
+    @override
     def input_gradient(
         self,
         dy_TE: torch.Tensor,

@@ -12,6 +12,8 @@ from typing_extensions import override
 
 from burnish_engine.models.decoder.frozen.parts import WeightPart, part_tensors, unpack
 from burnish_engine.models.decoder.frozen.weight import FrozenWeight
+from burnish_kernels.decode_linear import op as decode_linear
+from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.eight_bit_linear.rows import EightBitRows
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.nf4 import op as nf4
@@ -57,6 +59,12 @@ class MatrixWeight(FrozenWeight):
         return lora_linear.times_transposed(x_TE, matrix[: stack.N], bias_N, out)
 
     @override
+    def decode(
+        self, x_TE: torch.Tensor, stack: lora_linear.Stack, *, bias_N: torch.Tensor | None, out: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        return None
+
+    @override
     def input_gradient(
         self,
         dy_TE: torch.Tensor,
@@ -79,6 +87,16 @@ class ResidentWeight(MatrixWeight):
     @override
     def buffer(self) -> torch.Tensor:
         return self.matrix
+
+    @override
+    def decode(
+        self, x_TE: torch.Tensor, stack: lora_linear.Stack, *, bias_N: torch.Tensor | None, out: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        if not use_kernels(x_TE) or not decode_linear.is_possible(len(x_TE), stack):
+            return None
+        matrix, n, k = self.buffer(), stack.N, stack.K
+        adapters = {"a_RK": matrix[n:, :k], "sb_NR": matrix[:n, k:]}
+        return decode_linear.forward(x_TE[:, :k], matrix[:n, :k], stack, **adapters, bias_N=bias_N, out=out)
 
     @override
     def prepared(self) -> AbstractContextManager[None]:

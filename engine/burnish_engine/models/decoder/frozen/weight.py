@@ -63,6 +63,22 @@ class FrozenWeight(Protocol):
         """
         ...
 
+    def decode(
+        self, x_TE: torch.Tensor, stack: lora_linear.Stack, *, bias_N: torch.Tensor | None, out: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        """Compute the output for the newest tokens of some replies, reading W once; nothing is differentiated.
+
+        Args:
+            x_TE: input as for `forward`; its last R columns stay as they are.
+            stack: sizes and adapters.
+            bias_N: bias added to the output, or None.
+            out: tensor to write the result to.
+
+        Returns:
+            The output `[T, N]`; None where `forward` does this.
+        """
+        ...
+
     def input_gradient(
         self,
         dy_TE: torch.Tensor,

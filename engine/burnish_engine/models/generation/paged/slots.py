@@ -71,7 +71,8 @@ class Slots:
         self.table = np.zeros((count, row_pages), dtype=np.int32)
         self._table_SP = torch.zeros(count, row_pages, dtype=torch.int32, device=device)
         self._caches = SlotCaches(decoder, pages, PageTable(self._table_SP, length))
-        self._graphs: dict[int, torch.cuda.CUDAGraph | None] = {}
+        self._draws = self._bounds = True
+        self._graphs: dict[tuple[int, bool, bool], torch.cuda.CUDAGraph | None] = {}
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
     @property
@@ -79,6 +80,12 @@ class Slots:
         """Whether steps are captured: on a GPU whose memory holds all weights."""
         here = self.decoder.head.matrix_VH.device == self.decoder.device
         return self._pool is not None and here and not self.decoder.ring.layers
+
+    def expect(self, samplings: Sequence[Sampling]) -> None:
+        """Prepare for replies of these kinds only, so that steps leave out what none of them needs."""
+        drawn = [sampling for sampling in samplings if sampling.temperature > 0.0]
+        self._draws = bool(drawn)
+        self._bounds = any(sampling.top_k or sampling.top_p < 1.0 for sampling in drawn)
 
     def publish_table(self) -> None:
         """Send `table` to the device."""
@@ -118,13 +125,14 @@ class Slots:
 
     def step(self, count: int) -> None:
         """Give each living reply of the first `count` slots its next token."""
-        if not self.is_captured or count not in self._graphs:
-            self._graphs[count] = None  # the first step of a size compiles what it needs
+        kind = (count, self._draws, self._bounds)
+        if not self.is_captured or kind not in self._graphs:
+            self._graphs[kind] = None  # the first step of a kind compiles what it needs
             self._step(count)
             return
-        graph = self._graphs[count]
+        graph = self._graphs[kind]
         if graph is None:
-            graph = self._graphs[count] = self._capture(count)
+            graph = self._graphs[kind] = self._capture(count)
         graph.replay()
 
     def read_later(self) -> Readback:
@@ -182,7 +190,15 @@ class Slots:
 
     def _choose(self, logits_BV: torch.Tensor, slots_B: torch.Tensor | None) -> None:
         cap = self.decoder.spec.logit_softcap
-        tokens_B = sample.choose(logits_BV, self._choice, self._rows.length, slots_B=slots_B, softcap=cap)
+        tokens_B = sample.choose(
+            logits_BV,
+            self._choice,
+            self._rows.length,
+            slots_B=slots_B,
+            softcap=cap,
+            draws=self._draws,
+            bounds=self._bounds,
+        )
         sample.record(tokens_B, self._rows, self._stops_K, slots_B=slots_B)
 
     def _capture(self, count: int) -> torch.cuda.CUDAGraph:

@@ -1,0 +1,172 @@
+"""Test cases, compilations and benchmarks of projections on few tokens."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from burnish_kernels.decode_linear.config import DecodeConfig, choose, rank_spans
+from burnish_kernels.lora_linear.stack import Stack, StackedAdapter
+from burnish_kernels.registry import Benchmark, Case, Compilation
+
+# Relative L2 error against the reference in double precision: x Aᵀ is rounded once.
+TOLERANCE = {torch.float32: 5e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
+TYPES = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
+
+STACKS = {
+    "bare": Stack(96, 192),
+    "one": Stack(100, 320, (StackedAdapter(0, 100, 5, 0.5),)),
+    "three": Stack(
+        160, 256, tuple(StackedAdapter(*one) for one in ((0, 96, 16, 2.0), (96, 32, 3, 1.0), (128, 32, 20, 1.5)))
+    ),
+    "gap": Stack(160, 128, (StackedAdapter(0, 64, 8, 1.0), StackedAdapter(128, 32, 8, 1.0))),
+}  # fmt: skip
+
+
+VECTORS = (("bare", 1, 1), ("three", 1, 2), ("gap", 1, 1), ("one", 1, 3))
+
+
+def cases() -> list[Case]:
+    """List stacks, numbers of tokens, splits and biases, with and without matrix units."""
+    found = []
+    for dtype in TOLERANCE:
+        found += [_case(name, 3, dtype, splits=1) for name in STACKS]
+        found += [
+            _case("three", 1, dtype, splits=2, bias=True),
+            _case("one", 17, dtype, splits=3),
+            _case("gap", 2, dtype, splits=1, bias=True),
+            *(_case(name, rows, dtype, splits=splits, vector=True) for name, rows, splits in VECTORS),
+        ]
+        for name in ("three", "one"):
+            for rows in (1, 8, 64, 128):
+                found.append(_case(name, rows, dtype, splits=0, gpu_only=True))
+        found.append(_case("wide", 64, dtype, splits=0, gpu_only=True))
+        found.append(_case("wide", 1, dtype, splits=0, gpu_only=True))
+    return found
+
+
+def _case(
+    name: str,
+    rows: int,
+    dtype: torch.dtype,
+    *,
+    splits: int,
+    bias: bool = False,
+    vector: bool = False,
+    gpu_only: bool = False,
+) -> Case:
+    words = [name, str(rows), str(splits or "auto"), str(dtype).removeprefix("torch."), "bias" * bias]
+    words.append("vector" * vector)
+    options: dict[str, Any] = {"stack": name, "rows": rows, "dtype": dtype, "splits": splits, "bias": bias}
+    options["vector"] = vector
+    return Case("-".join(word for word in words if word), TOLERANCE[dtype], options, gpu_only)
+
+
+def projection(rows: int, inputs: int, rank: int = 16) -> Stack:
+    """Return a stack whose every output has an adapter of one rank."""
+    return Stack(rows, inputs, (StackedAdapter(0, rows, rank, 1.0),))
+
+
+def compare(case: Case, device: str, seed: int = 0) -> float:
+    """Return the relative L2 error against the reference, on upcast inputs.
+
+    Args:
+        case: case from `cases()`.
+        device: device that the kernels run on.
+        seed: seed of the random inputs.
+
+    Returns:
+        The error; infinite where something beside the output was written, or a second run gave other bits.
+    """
+    from burnish_kernels.decode_linear import op, reference
+
+    options = case.options
+    dtype, rows = options["dtype"], options["rows"]
+    stack = STACKS.get(options["stack"]) or projection(5120, 2560)
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator).to(dtype).to(device)
+
+    matrix = draw(stack.N + stack.R, stack.K + stack.R) / 8
+    matrix[: stack.N, stack.K :] = 0
+    for adapter, first in zip(stack.adapters, stack.firsts, strict=True):
+        matrix[adapter.span, stack.K + first : stack.K + first + adapter.padded] = draw(adapter.rows, adapter.padded)
+    weight, a, sb = matrix[: stack.N, : stack.K], matrix[stack.N :, : stack.K], matrix[: stack.N, stack.K :]
+    x = draw(rows, stack.K + stack.R)[:, : stack.K]
+    bias = draw(stack.N) if options["bias"] else None
+    whole = torch.full((rows, stack.N + 8), math.nan, dtype=dtype, device=device)
+    config = DecodeConfig(32, 64, options["splits"], 4, 2, options["vector"]) if options["splits"] else None
+    rules: dict[str, Any] = {"a_RK": a, "sb_NR": sb, "bias_N": bias, "config": config}
+    found = op.forward(x, weight, stack, out=whole[:, : stack.N], **rules).cpu()
+    again = op.forward(x, weight, stack, **rules).cpu()
+    if not torch.equal(found, again) or not whole[:, stack.N :].isnan().all():
+        return math.inf
+    exact = reference.decode_linear(
+        *(x.cpu().double(), weight.cpu().double(), stack, a.cpu().double(), sb.cpu().double()),
+        None if bias is None else bias.cpu().double(),
+    )
+    error = float((found.double() - exact).norm() / exact.norm())
+    return error if math.isfinite(error) else math.inf
+
+
+def compilations() -> list[Compilation]:
+    """List both kernels for each type and some numbers of tokens."""
+    from burnish_kernels.decode_linear import kernel
+
+    found = []
+    for dtype, pointer in TYPES.items():
+        for rows in (1, 64, 128):
+            stack = projection(4096, 1024)
+            config = choose(rows, stack.N, stack.K, processors=132)
+            assert config is not None
+            function = kernel.vector_kernel if config.vector else kernel.decode_kernel
+            whole: dict[str, Any] = {
+                "SPANS": rank_spans(stack, config.block_n),
+                "RANKS": 16,
+                "BLOCK_B": max(16, rows),
+                "BLOCK_N": config.block_n,
+                "BLOCK_K": config.block_k if dtype != torch.float32 else config.block_k // 2,
+                "SPLITS": 2,
+                "HAS_BIAS": False,
+                "PRECISION": "ieee" if dtype == torch.float32 else "tf32",
+            }
+            constants = {name: value for name, value in whole.items() if name in function.arg_names}
+            signature = {name: _type(name, pointer) for name in function.arg_names if name not in constants}
+            word = f"{rows}-{pointer[1:]}"
+            found.append(Compilation(word, function, signature, constants, config.warps, config.stages))
+    return found
+
+
+def _type(argument: str, pointer: str) -> str:
+    known = {"counters_ptr": "*i32", "parts_ptr": "*fp32"}
+    if argument in known:
+        return known[argument]
+    return pointer if argument.endswith("_ptr") else "i32"
+
+
+def benchmarks(device: str) -> Iterator[Benchmark]:
+    """List the projections of three models on one, eight and 64 tokens, beside torch's product without an adapter."""
+    from burnish_kernels.decode_linear import op
+
+    shapes = {"0.6b-qkv": (4096, 1024), "0.6b-down": (1024, 3072), "4b-gate-up": (19456, 2560), "8b-o": (4096, 4096)}
+    for name, (outputs, inputs) in shapes.items():
+        stack = projection(outputs, inputs)
+        matrix = torch.randn(*stack.buffer_shape, device=device).bfloat16()
+        weights = [matrix[:outputs, :inputs].clone() for _ in range(max(2, int(3e8) // (outputs * inputs * 2)))]
+        for rows in (1, 8, 64):
+            x = torch.randn(rows, inputs, device=device).bfloat16()
+            turn = itertools.cycle(weights)  # more than a cache holds
+
+            def run(turn: Any = turn, x: torch.Tensor = x, stack: Stack = stack, matrix: Any = matrix) -> object:
+                n, k = stack.N, stack.K
+                return op.forward(x, next(turn), stack, a_RK=matrix[n:, :k], sb_NR=matrix[:n, k:])
+
+            def plain(turn: Any = turn, x: torch.Tensor = x) -> object:
+                return x @ next(turn).t()
+
+            yield Benchmark(f"{name}-{rows}", run, plain, weights[0].nbytes)

@@ -127,9 +127,6 @@ class TorchCollectives:
         """Gather a number of every rank, once a window.
 
         They go through the store, which waits for a while, where NCCL would wait for ever for a rank that has failed.
-
-        Raises:
-            SetupError: A rank did not come here in time.
         """
         self._windows += 1
         keys = [f"burnish/windows/{self._windows}/{rank}" for rank in range(self._size)]

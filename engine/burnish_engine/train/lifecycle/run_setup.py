@@ -162,10 +162,6 @@ def _resumed_plan(saved: str, planned: str) -> str:
 
     Where layers were shared and are not to be any more, or the other way around, other places of weights and other save
     levels are needed. They change no bit; the rest of the saved plan does, and stays.
-
-    Args:
-        saved: plan of the checkpoint, as text.
-        planned: plan that a run begun now would have, as text.
     """
     try:
         old, new = MemoryPlan.model_validate_json(saved), MemoryPlan.model_validate_json(planned)

@@ -112,11 +112,7 @@ def _refuse_gpus(devices: Sequence[torch.device]) -> None:
 
 
 def _gpus_of(devices: Sequence[torch.device], links: Mapping[int, Link]) -> list[GpuFacts]:
-    """Return the GPU of each rank; none on CPUs.
-
-    Raises:
-        UsageError: Some compute in bf16 and others cannot.
-    """
+    """Return the GPU of each rank; none on CPUs."""
     found = [gpu_of(devices[0]), *(links[rank].gpu for rank in sorted(links))]
     gpus = [gpu for gpu in found if gpu]
     able = {gpu_rates(gpu).bf16: gpu.name for gpu in gpus}

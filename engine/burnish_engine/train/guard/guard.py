@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 from burnish_engine.contract.errors import DivergedError
@@ -25,7 +25,7 @@ from burnish_engine.train.guard.choose_probe import probe_for
 from burnish_engine.train.guard.engine_probe import Audit
 from burnish_engine.train.guard.findings import CHECKS, Check, GuardFinding, foremost
 from burnish_engine.train.guard.preference_watch import PreferenceWatch
-from burnish_engine.train.guard.record import GuardRecord, KeptFinding
+from burnish_engine.train.guard.record import GuardRecord
 from burnish_engine.train.guard.watch import Trouble, Watch
 
 When = Literal["before", "after_warmup", "training", "end"]
@@ -193,12 +193,11 @@ class Guard:
 
     def record_state(self, record: GuardRecord) -> GuardRecord:
         """Return the record with the guard's state filled in."""
-        told = KeptFinding(**asdict(self._reported)) if self._reported else None
         return record.model_copy(
             update={
                 "watch": self.watch.state,
                 "preference": self.preference.state,
-                "told": told,
+                "told": self._reported,
                 "passed": list(self._passed),
             }
         )
@@ -207,7 +206,7 @@ class Guard:
         """Restore the guard's state from a checkpoint's record."""
         self.watch.state = record.watch.model_copy(deep=True)
         self.preference.state = record.preference.model_copy(deep=True)
-        self._reported = GuardFinding(**record.told.model_dump()) if record.told else None
+        self._reported = record.told
         self._failed = {self._reported.check} if self._reported else set()
         self._passed = list(record.passed)
 

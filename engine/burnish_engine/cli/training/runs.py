@@ -30,6 +30,7 @@ from burnish_engine.contract.run.hardware_log import read_history
 from burnish_engine.contract.run.notes import read_notes, split_tags, write_notes
 from burnish_engine.contract.run.process_end import death_text
 from burnish_engine.contract.units import energy_size
+from burnish_engine.contract.wording import rollback_sentence
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.jobs import actions, lease, trash
@@ -106,7 +107,7 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
             warned.add(event.message)
             out.print(f"note: {event.message}")
         elif isinstance(event, RolledBack):
-            out.print(_rolled_back_text(event))
+            out.print(str(rollback_sentence(event)))
     for line in _step_lines(now.steps):
         out.print(line)
     for line in filter(None, (memory_text(now), f"Energy of the GPU: {energy_size(joules)}" if joules else "")):
@@ -299,11 +300,6 @@ def _command(run: str, name: CommandName) -> int:
         time.sleep(0.2)
     out.print(f"{paths.root.name} has not answered yet; it takes commands between steps.")
     return ExitCode.DONE
-
-
-def _rolled_back_text(event: RolledBack) -> str:
-    where = f"step {event.to_step}" if event.to_step else "the beginning"
-    return f"went back from step {event.step} to {where}: {event.reason}"
 
 
 def _card(paths: RunPaths) -> tuple[RunCard | None, str]:

@@ -13,6 +13,7 @@ from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.card import CardGuard
 from burnish_engine.contract.run.events import EvaluationDone, GuardReported, Verdict
+from burnish_engine.contract.wording import CHECKS, Check
 from burnish_engine.data.prepare import PreparedDataset
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.train.base.engine import Engine, StepResult
@@ -23,7 +24,7 @@ from burnish_engine.train.guard.batch_checks import PASSES, check_batches, check
 from burnish_engine.train.guard.checksums import changed, checksums
 from burnish_engine.train.guard.choose_probe import probe_for
 from burnish_engine.train.guard.engine_probe import Audit
-from burnish_engine.train.guard.findings import CHECKS, Check, GuardFinding, foremost
+from burnish_engine.train.guard.findings import GuardFinding, foremost
 from burnish_engine.train.guard.preference_watch import PreferenceWatch
 from burnish_engine.train.guard.record import GuardRecord
 from burnish_engine.train.guard.watch import Trouble, Watch

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.run.card import CardRollback
-from burnish_engine.train.guard.findings import Check, GuardFinding
+from burnish_engine.contract.wording import Check
+from burnish_engine.train.guard.findings import GuardFinding
 from burnish_engine.train.guard.preference_watch import PreferenceState
 from burnish_engine.train.guard.watch import WatchState
 from burnish_engine.train.lifecycle.checkpoint import Position

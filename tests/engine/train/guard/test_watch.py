@@ -11,9 +11,10 @@ from burnish_engine.cli.training.progress import _line
 from burnish_engine.contract.recipe.recipe_evaluation import GuardSection
 from burnish_engine.contract.run.card import CardGuard, CardRollback
 from burnish_engine.contract.run.events import BestKept, GuardReported, RolledBack
+from burnish_engine.contract.wording import CHECKS
 from burnish_engine.train.base.engine import StepResult
 from burnish_engine.train.guard.checksums import changed, checksums
-from burnish_engine.train.guard.findings import CHECKS, GuardFinding, foremost
+from burnish_engine.train.guard.findings import GuardFinding, foremost
 from burnish_engine.train.guard.record import GuardRecord, read_record
 from burnish_engine.train.guard.watch import Watch, WatchState
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -138,40 +138,24 @@ def stop(
     return _command(run, "stop_now" if now else "stop")
 
 
-@app.command()
-def pause(run: RunArgument) -> int:
-    """Save a run and hold it, keeping its memory."""
-    return _command(run, "pause")
+def _sender(name: CommandName) -> Callable[[str], int]:
+    """Make the function that sends a run this command."""
+
+    def send(run: RunArgument) -> int:
+        return _command(run, name)
+
+    return send
 
 
-@app.command()
-def suspend(run: RunArgument) -> int:
-    """Save a run, end its process and free its memory.
-
-    `burnish runs resume` starts it again.
-    """
-    return _command(run, "suspend")
-
-
-@app.command()
-def checkpoint(run: RunArgument) -> int:
-    """Save a checkpoint now and go on."""
-    return _command(run, "checkpoint")
-
-
-@app.command()
-def sample(run: RunArgument) -> int:
-    """Let a run answer its recipe's prompts now."""
-    return _command(run, "sample")
-
-
-@app.command("smaller-plan")
-def smaller_plan(run: RunArgument) -> int:
-    """Go on with the next smaller memory plan.
-
-    It is slower, and computes the same numbers.
-    """
-    return _command(run, "smaller_plan")
+_SENT: dict[CommandName, str] = {
+    "pause": "Save a run and hold it, keeping its memory.",
+    "suspend": "Save a run, end its process and free its memory.\n\n`burnish runs resume` starts it again.",
+    "checkpoint": "Save a checkpoint now and continue.",
+    "sample": "Let a run answer its recipe's prompts now.",
+    "smaller_plan": "Continue with the next smaller memory plan.\n\nIt is slower, and computes the same numbers.",
+}
+for _name, _help in _SENT.items():
+    app.command(_name.replace("_", "-"), help=_help)(_sender(_name))
 
 
 @app.command()

@@ -2,18 +2,16 @@
 
 A text's key is the text itself, in English. The texts of the recipe's settings stand in their declarations, in the
 engine's `contract/recipe/` (labels, choices, notes, help, units), and what the terminal says too in its
-`contract/wording.py`; they are looked up where they are shown. The catalog
-is installed before pages and wording are imported, as texts that are constants of a module are looked up at its import;
-another language takes effect at the next start.
+`contract/wording/`; they are looked up where they are shown. The catalog is installed before pages and wording are
+imported, as texts that are constants of a module are looked up at its import; another language takes effect at the
+next start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from burnish_engine.contract.wording import Sentence
+from burnish_engine.contract.wording.tables import Sentence, recognize
 
 
 class _Language:
@@ -43,7 +41,5 @@ def say(sentence: Sentence) -> str:
 
 def retold(text: str, forms: Mapping[str, str]) -> str:
     """Return what the engine wrote by a table of forms in the language of the window; any other text as it is."""
-    from burnish_engine.contract.wording import recognize  # it needs pydantic, which the window starts without
-
     known = recognize(text, forms)
     return text if known is None else tr(forms[known[0]]).format(**known[1])

@@ -9,7 +9,8 @@ from burnish_app.look.language import say, tr
 from burnish_app.wording.numbers import duration_text, unbroken
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.units import file_size, memory_size
-from burnish_engine.contract.wording import LOADING, fit_of, fit_sentence, time_sentence
+from burnish_engine.contract.wording.sentences import fit_of, fit_sentence, time_sentence
+from burnish_engine.contract.wording.tables import LOADING
 
 _LEAST_CHANGE = 0.005  # share of the former value from which a change is worth a word
 _LEAST_BYTES = 10 * 2**20

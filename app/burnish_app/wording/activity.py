@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from burnish_app.look.language import retold, tr
 from burnish_app.wording.numbers import duration_text, percent
 from burnish_engine.contract.units import file_size
-from burnish_engine.contract.wording import DOWNLOAD_STAGES
+from burnish_engine.contract.wording.tables import DOWNLOAD_STAGES
 
 if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, are loaded
     from burnish_engine.contract.facts.downloads import Download

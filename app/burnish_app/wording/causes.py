@@ -18,7 +18,7 @@ from burnish_engine.contract.run.duels import DuelFacts
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.process_end import DeathCause, ProcessEnd, end_text
 from burnish_engine.contract.serve.replies import ExportJob, RunSummary
-from burnish_engine.contract.wording import EXPORT_STAGES
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 
 FailureCause = Literal[
     "memory", "machine_memory", "disk", "driver", "crash", "killed", "asked", "ended", "data", "setup", "recipe",

@@ -12,7 +12,7 @@ from burnish_engine.contract.facts.export_forecast import ExportForecast
 from burnish_engine.contract.serve.export_requests import ProgramName
 from burnish_engine.contract.serve.replies import ExportJob
 from burnish_engine.contract.units import file_size, memory_size
-from burnish_engine.contract.wording import EXPORT_STAGES, Sentence, recognize
+from burnish_engine.contract.wording.tables import EXPORT_STAGES, Sentence, recognize
 
 _BASES = ("F16", "BF16")
 _Stage = tuple[str, str]

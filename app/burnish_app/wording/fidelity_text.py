@@ -7,7 +7,7 @@ from burnish_app.wording.numbers import percent, plural, sentence_list
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.facts.task_score import TaskScore
 from burnish_engine.contract.recipe.recipe_export import GgufType, TargetSection
-from burnish_engine.contract.wording import gain_sentence
+from burnish_engine.contract.wording.sentences import gain_sentence
 
 _CLOSENESS = (
     (0.002, tr("practically identical to the trained model")),

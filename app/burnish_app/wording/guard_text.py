@@ -11,7 +11,8 @@ from burnish_app.state.run_folder import frozen_section
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.forgetting import Forgetting
-from burnish_engine.contract.wording import CHECKS, best_sentence
+from burnish_engine.contract.wording.sentences import best_sentence
+from burnish_engine.contract.wording.tables import CHECKS
 
 VerdictStatus = Literal["success", "warning", "error"]
 

@@ -9,7 +9,8 @@ from burnish_app.state.step_status import StageStatus
 from burnish_app.wording.numbers import count_text, duration_text, percent
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.units import memory_size
-from burnish_engine.contract.wording import CHECKS, FIRST_STEP, PHASES, progress_sentence
+from burnish_engine.contract.wording.sentences import progress_sentence
+from burnish_engine.contract.wording.tables import CHECKS, FIRST_STEP, PHASES
 
 _STAGES = {phase: text for phase, text in PHASES.items() if phase not in ("saving", "paused")} | {
     "training": FIRST_STEP

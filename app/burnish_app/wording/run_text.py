@@ -22,7 +22,8 @@ from burnish_engine.contract.run.process_end import death_text, end_text
 from burnish_engine.contract.run.state import ObservedStatus
 from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.units import memory_size
-from burnish_engine.contract.wording import PHASES, exchange_sentence, memory_sentence, progress_sentence
+from burnish_engine.contract.wording.sentences import exchange_sentence, memory_sentence, progress_sentence
+from burnish_engine.contract.wording.tables import PHASES
 
 RunAction = Literal["pause", "resume", "checkpoint", "suspend", "stop", "stop_now"]
 Tone = Literal["plain", "live", "success", "warning", "error"]

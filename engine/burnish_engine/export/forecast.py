@@ -11,7 +11,7 @@ from pathlib import Path
 from burnish_engine.advise.facts.gguf_size import TensorShape, choose_types, file_bytes
 from burnish_engine.contract.facts.export_forecast import ExportStage, TypeForecast
 from burnish_engine.contract.recipe.recipe_export import USE_IMPORTANCE, GgufType
-from burnish_engine.contract.wording import EXPORT_STAGES
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.gguf.write import GgufPlan, header_bytes
 from burnish_engine.export.quantize.hessian import (
     MOST_HESSIAN_BYTES,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from burnish_engine.contract.errors import FidelityError
-from burnish_engine.contract.wording import EXPORT_STAGES
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.losses import model_distance
 from burnish_engine.export.base.staging import Canceled, never
 from burnish_engine.export.verify.limits import KlStatistics, judge, least_limit

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.files import cannot_write, replace_with_retry
-from burnish_engine.contract.wording import DOWNLOAD_STAGES
+from burnish_engine.contract.wording.tables import DOWNLOAD_STAGES
 from burnish_engine.hub.client import Canceled, HubClient, TransientError, raise_if_canceled
 from burnish_engine.hub.files import HubFile
 

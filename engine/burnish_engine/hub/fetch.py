@@ -23,7 +23,7 @@ from burnish_engine.contract.facts.advice import CatalogModel
 from burnish_engine.contract.files import cannot_write, make_private, replace_with_retry, sync_folder
 from burnish_engine.contract.paths import fetched_model_dir, is_hub_name, models_dir
 from burnish_engine.contract.units import file_size
-from burnish_engine.contract.wording import DOWNLOAD_STAGES
+from burnish_engine.contract.wording.tables import DOWNLOAD_STAGES
 from burnish_engine.hub.client import Canceled, HubClient, TransientError, raise_if_canceled
 from burnish_engine.hub.download import FileDownload, RetryPolicy, part_path, sha256_if_whole
 from burnish_engine.hub.files import (

@@ -7,7 +7,8 @@ from app.facts.run_events import a_step, numbered
 from burnish_app.wording.run_stages import run_stages
 from burnish_engine.contract.run.events import PhaseChanged, PhaseProgress
 from burnish_engine.contract.run.fold import RunState, fold_all
-from burnish_engine.contract.wording import CHECKS, progress_sentence
+from burnish_engine.contract.wording.sentences import progress_sentence
+from burnish_engine.contract.wording.tables import CHECKS
 
 
 def begun(*phases, steps=0):

@@ -17,14 +17,14 @@ from burnish_app.wording.run_stages import run_stages
 from burnish_app.wording.run_text import describe_run
 from burnish_engine.cli.training.plan import show_plan
 from burnish_engine.cli.training.progress import RunProgress, progress_text
-from burnish_engine.contract import wording
 from burnish_engine.contract.facts.advice import FittingRank, TimePart
 from burnish_engine.contract.run.events import BestKept, Phase, PhaseChanged, PhaseProgress, ProgressUnit
 from burnish_engine.contract.run.fold import RunState, fold_all
+from burnish_engine.contract.wording import tables
 from burnish_engine.export.verify.verdict import verdict_text
 
 TABLES = {
-    name: getattr(wording, name)
+    name: getattr(tables, name)
     for name in ("PHASES", "PROGRESS", "CHECKS", "EXPORT_STAGES", "DOWNLOAD_STAGES", "TIME_PARTS", "FITS", "OUTCOMES")
 }
 FORMS = [(table, name, form) for table, forms in TABLES.items() for name, form in forms.items()]
@@ -56,7 +56,7 @@ def printed(capsys, *events):
 @pytest.mark.parametrize(("table", "name", "form"), FORMS)
 def test_every_sentence_is_said_in_both_and_translated_before_its_values_are_put_in(table, name, form, marked):
     values = values_of(form)
-    said = wording.Sentence(form, values)
+    said = tables.Sentence(form, values)
     window = language.say(said)
     assert window.casefold() == str(said).casefold()
     assert window == language.tr(form).format(**values)
@@ -67,17 +67,17 @@ def test_every_sentence_is_said_in_both_and_translated_before_its_values_are_put
 def test_what_the_engine_wrote_of_a_stage_is_known_by_its_id(table):
     for name, form in TABLES[table].items():
         values = values_of(form)
-        assert wording.recognize(form.format(**values), TABLES[table]) == (name, values)
-    assert wording.recognize("Something of a later version", TABLES[table]) is None
+        assert tables.recognize(form.format(**values), TABLES[table]) == (name, values)
+    assert tables.recognize("Something of a later version", TABLES[table]) is None
     assert language.retold("Something of a later version", TABLES[table]) == "Something of a later version"
 
 
 def test_ids_are_those_of_the_contract():
-    assert set(wording.PHASES) == set(get_args(Phase))
-    assert set(wording.PROGRESS) == set(get_args(ProgressUnit))
-    assert set(wording.CHECKS) == set(get_args(wording.Check))
-    assert set(wording.FITS) == set(get_args(wording.Fit))
-    assert set(wording.TIME_PARTS) == set(get_args(TimePart.model_fields["name"].annotation))
+    assert set(tables.PHASES) == set(get_args(Phase))
+    assert set(tables.PROGRESS) == set(get_args(ProgressUnit))
+    assert set(tables.CHECKS) == set(get_args(tables.Check))
+    assert set(tables.FITS) == set(get_args(tables.Fit))
+    assert set(tables.TIME_PARTS) == set(get_args(TimePart.model_fields["name"].annotation))
 
 
 @pytest.mark.parametrize("phase", get_args(Phase))
@@ -85,18 +85,18 @@ def test_a_phase_has_the_same_name_in_both(phase, capsys):
     event = PhaseChanged(phase=phase)
     state = fold_all(RunState(), [event])
     stages = [stage.text for stage in run_stages(state, now=1.0) if stage.status == "now"]
-    assert describe_run(summary("running"), state).headline == wording.PHASES[phase]
-    assert stages in ([], [wording.FIRST_STEP if phase == "training" else wording.PHASES[phase]])
+    assert describe_run(summary("running"), state).headline == tables.PHASES[phase]
+    assert stages in ([], [tables.FIRST_STEP if phase == "training" else tables.PHASES[phase]])
     shown = printed(capsys, event)
-    assert wording.PHASES[phase] in shown or phase == "training", "training has a line for each step"
+    assert tables.PHASES[phase] in shown or phase == "training", "training has a line for each step"
 
 
-@pytest.mark.parametrize("check", wording.CHECKS)
+@pytest.mark.parametrize("check", tables.CHECKS)
 def test_a_check_has_the_same_words_in_both(check):
     making = PhaseProgress(done=8, total=14, unit="checks", what=check, seq=1)
     (now,) = [stage for stage in run_stages(fold_all(RunState(), [PhaseChanged(phase="checking"), making]), 1.0)
               if stage.status == "now"]  # fmt: skip
-    for words in ("check 9 of 14", wording.CHECKS[check]):
+    for words in ("check 9 of 14", tables.CHECKS[check]):
         assert words in now.detail
         assert words in progress_text(making)
 
@@ -108,7 +108,7 @@ def test_progress_is_counted_alike(unit):
 
 def test_the_stages_of_an_export_are_those_that_the_engine_reports():
     for name in ("write", "run", "weigh", "make", "check", "score"):
-        what = wording.EXPORT_STAGES[name].format(quant="Q8_0")
+        what = tables.EXPORT_STAGES[name].format(quant="Q8_0")
         (now,) = [stage.text for stage in job_stages(export_facts.job(what=what), importance=True)
                   if stage.status == "now"]  # fmt: skip
         assert now == what.replace("Scoring", "Checking")
@@ -123,13 +123,13 @@ PLANS = {
 }
 
 
-@pytest.mark.parametrize("fit", get_args(wording.Fit))
+@pytest.mark.parametrize("fit", get_args(tables.Fit))
 def test_a_plan_is_judged_in_the_same_words(fit, capsys):
-    times = [TimePart(name=name, count=2, seconds=30.0) for name in wording.TIME_PARTS]
+    times = [TimePart(name=name, count=2, seconds=30.0) for name in tables.TIME_PARTS]
     plan = page_facts.plan(times=times, **PLANS[fit])
     show_plan(plan)
     shown = " ".join(capsys.readouterr().out.split())
-    verdict = wording.FITS[fit].format(rank=4)
+    verdict = tables.FITS[fit].format(rank=4)
     assert verdict in shown
     assert plan_line(plan).startswith(verdict)
     assert fit_state(plan)[1] == {"fits": "success", "barely": "warning"}.get(fit, "error")

@@ -22,7 +22,7 @@ from burnish_engine.contract.run.events import (
     RunStarted,
     StepDone,
 )
-from burnish_engine.contract.wording import CHECKS
+from burnish_engine.contract.wording.tables import CHECKS
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.store import create_run, read_state, write_state
 

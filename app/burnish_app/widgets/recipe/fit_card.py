@@ -18,7 +18,7 @@ from burnish_app.wording.numbers import count_text, duration_text
 from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.units import file_size, memory_size
-from burnish_engine.contract.wording import fit_sentence
+from burnish_engine.contract.wording.sentences import fit_sentence
 
 _DISK_HINT = tr("Checkpoints and what was trained. An export takes more afterwards.")
 _ADAPTER_HINT = tr("Those of the adapter. The model itself stays as it is.")

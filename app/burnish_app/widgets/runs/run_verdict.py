@@ -21,7 +21,7 @@ from burnish_app.wording.guard_text import (
 )
 from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.run.fold import RunState
-from burnish_engine.contract.wording import rollback_sentence
+from burnish_engine.contract.wording.sentences import rollback_sentence
 
 _ICON_PX = 20
 

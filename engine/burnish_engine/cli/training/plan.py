@@ -19,7 +19,8 @@ from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.units import file_size, memory_size, plural
-from burnish_engine.contract.wording import LOADING, fit_sentence, time_sentence
+from burnish_engine.contract.wording.sentences import fit_sentence, time_sentence
+from burnish_engine.contract.wording.tables import LOADING
 
 _ROUGH = "steps and training time are unknown or rough"
 

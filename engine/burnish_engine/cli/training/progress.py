@@ -32,16 +32,14 @@ from burnish_engine.contract.run.events import (
 )
 from burnish_engine.contract.run.fold import RunState, fold
 from burnish_engine.contract.units import memory_size, plural
-from burnish_engine.contract.wording import (
-    CHECKS,
-    FIRST_STEP,
-    PHASES,
+from burnish_engine.contract.wording.sentences import (
     best_sentence,
     exchange_sentence,
     memory_sentence,
     progress_sentence,
     rollback_sentence,
 )
+from burnish_engine.contract.wording.tables import CHECKS, FIRST_STEP, PHASES
 
 _STOPPING = {
     "evaluating": "Stopping after this evaluation and saving",

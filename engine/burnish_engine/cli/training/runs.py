@@ -30,7 +30,7 @@ from burnish_engine.contract.run.hardware_log import read_history
 from burnish_engine.contract.run.notes import read_notes, split_tags, write_notes
 from burnish_engine.contract.run.process_end import death_text
 from burnish_engine.contract.units import energy_size
-from burnish_engine.contract.wording import rollback_sentence
+from burnish_engine.contract.wording.sentences import rollback_sentence
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.jobs import actions, lease, trash

@@ -15,7 +15,7 @@ from pathlib import Path
 from burnish_engine.contract.errors import SetupError, StoppedError, UsageError
 from burnish_engine.contract.paths import is_hub_name
 from burnish_engine.contract.units import file_size
-from burnish_engine.contract.wording import EXPORT_STAGES
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.staging import Canceled, never
 from burnish_engine.export.checks.checksums import CHECKSUMS
 from burnish_engine.export.model_card import CARD

@@ -17,7 +17,7 @@ from burnish_engine.advise.facts.gguf_size import type_bytes
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import read_plain
 from burnish_engine.contract.paths import safe_name
-from burnish_engine.contract.wording import EXPORT_STAGES
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.gguf.header import ADAPTER_DIGEST, DEQUANTIZED, MERGED_ONTO, MODEL_DIGEST
 from burnish_engine.export.gguf.planned_tensors import PlannedTensor, layer_numbers, plan_tensors

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.contract.wording import EXPORT_STAGES
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.quantize.expert_inputs import ExpertInputs
 from burnish_engine.export.quantize.hessian import (

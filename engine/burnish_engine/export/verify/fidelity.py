@@ -19,7 +19,7 @@ from burnish_engine.chat.prompt import gguf_chat_ids, gguf_template, render, tok
 from burnish_engine.chat.score_models import file_replies
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.facts import QuantFidelity
-from burnish_engine.contract.wording import EXPORT_STAGES
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.losses import MeanLoss, gain_kept, token_kl
 from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.checks.contents import check_contents

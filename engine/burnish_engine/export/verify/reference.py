@@ -19,7 +19,7 @@ from burnish_engine.chat.prompt import Messages, render, tokenizer_template
 from burnish_engine.contract.errors import BurnishError, UsageError
 from burnish_engine.contract.facts.task_score import TaskChange
 from burnish_engine.contract.run.forgetting import Forgetting
-from burnish_engine.contract.wording import EXPORT_STAGES
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.losses import Flags, MeanLoss, ModelDistance, model_distance
 from burnish_engine.export.base.staging import Canceled, never, require_memory, stop_if
 from burnish_engine.export.quantize.importance_file import Importance

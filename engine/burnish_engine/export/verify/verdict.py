@@ -11,7 +11,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec, FidelityReport, QuantFidelity
 from burnish_engine.contract.recipe.recipe_export import GgufType, TargetSection
 from burnish_engine.contract.units import file_size
-from burnish_engine.contract.wording import gain_sentence
+from burnish_engine.contract.wording.sentences import gain_sentence
 
 _LITTLE_KL = 0.002
 """KL, nats, of a difference that nobody notices; of two such files the smaller one is better."""

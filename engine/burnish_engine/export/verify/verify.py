@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from burnish_engine.contract.facts.facts import FidelityReport
-from burnish_engine.contract.wording import EXPORT_STAGES
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.staging import Canceled, never
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import DEQUANTIZED, MERGED_ONTO, read_header

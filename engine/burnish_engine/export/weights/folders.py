@@ -15,7 +15,7 @@ import torch
 from burnish_engine.chat.prompt import tokenizer_template
 from burnish_engine.contract.errors import FidelityError, UsageError
 from burnish_engine.contract.files import read_plain
-from burnish_engine.contract.wording import EXPORT_STAGES
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.staging import Canceled, never, publish, require_space, staging_folder, stop_if
 from burnish_engine.export.weights.adapter import check_adapter, target_whole_model
 from burnish_engine.export.weights.merge import PLAIN_DTYPES, MergedWeights

@@ -16,7 +16,7 @@ from burnish_engine.contract.files import cannot_write, read_with_retry, write_a
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.process_end import end_text
 from burnish_engine.contract.serve.replies import ExportJob
-from burnish_engine.contract.wording import EXPORT_STAGES
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.runs.process import is_alive, own_identity, start_detached
 from burnish_engine.runs.store import read_process_end, trained_of
 

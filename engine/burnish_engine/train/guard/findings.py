@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from burnish_engine.contract.wording import CHECKS, Check
+from burnish_engine.contract.wording.tables import CHECKS, Check
 
 _ORDER = {check: place for place, check in enumerate(CHECKS)}
 

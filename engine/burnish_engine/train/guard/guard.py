@@ -13,7 +13,7 @@ from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.card import CardGuard
 from burnish_engine.contract.run.events import EvaluationDone, GuardReported, Verdict
-from burnish_engine.contract.wording import CHECKS, Check
+from burnish_engine.contract.wording.tables import CHECKS, Check
 from burnish_engine.data.prepare import PreparedDataset
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.train.base.engine import Engine, StepResult

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.run.events import EvaluationDone
-from burnish_engine.contract.wording import Check
+from burnish_engine.contract.wording.tables import Check
 from burnish_engine.train.base.engine import StepResult
 from burnish_engine.train.guard import findings
 from burnish_engine.train.guard.findings import GuardFinding

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.run.card import CardRollback
-from burnish_engine.contract.wording import Check
+from burnish_engine.contract.wording.tables import Check
 from burnish_engine.train.guard.findings import GuardFinding
 from burnish_engine.train.guard.preference_watch import PreferenceState
 from burnish_engine.train.guard.watch import WatchState

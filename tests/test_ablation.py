@@ -9,7 +9,7 @@ from burnish_engine.bench import shapes
 from burnish_engine.bench.step_options import StepOptions
 from burnish_engine.models.decoder.experts import expert_half
 from burnish_engine.models.host_memory.offloader import Offloader
-from burnish_engine.train.fast import micro_batch_step
+from burnish_engine.train.fast import packed_batch
 from burnish_kernels.moe_sort.op import sort_by_expert
 
 from bench.step import ablation as module
@@ -107,11 +107,11 @@ def test_rows_that_differ_are_told(monkeypatch):
 
 
 def test_everything_is_back_afterwards():
-    before = micro_batch_step.SequenceMetadata, expert_half.sort_by_expert, Offloader.prefetch
+    before = packed_batch.SequenceMetadata, expert_half.sort_by_expert, Offloader.prefetch
     with pytest.raises(ZeroDivisionError), without(PARTS):
-        assert micro_batch_step.SequenceMetadata is RebuiltMetadata
+        assert packed_batch.SequenceMetadata is RebuiltMetadata
         raise ZeroDivisionError
-    assert (micro_batch_step.SequenceMetadata, expert_half.sort_by_expert, Offloader.prefetch) == before
+    assert (packed_batch.SequenceMetadata, expert_half.sort_by_expert, Offloader.prefetch) == before
 
 
 @pytest.mark.parametrize(("tokens", "experts"), [(300, 7), (1, 5), (257, 1)])

@@ -85,7 +85,7 @@ SUBFOLDERS = {
     ),
     "burnish_engine.advise": ("facts", "predict", "plan", "suggest"),
     "burnish_engine.cli": (".", "machine", "prepare", "training", "results", "start"),
-    "burnish_engine.contract": (".", "recipe", "facts", "run", "serve"),
+    "burnish_engine.contract": (".", "recipe", "facts", "run", "wording", "serve"),
     "burnish_engine.data": ("files", "rows", "sandbox", "templates", "tokens", "pipeline", "report", "."),
     "burnish_engine.duel": ("sides", "measures", "verdict", ".", "report"),
     "burnish_engine.export": ("base", "weights", "gguf", "quantize", "checks", "verify", ".", "destinations"),

@@ -5,27 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from burnish_app.look.language import tr
+from burnish_app.look.language import say, tr
 from burnish_app.wording.numbers import duration_text, unbroken
-from burnish_engine.contract.facts.advice import FittingRank, RunPlan
+from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.units import file_size, memory_size
+from burnish_engine.contract.wording.sentences import fit_of, fit_sentence, time_sentence
+from burnish_engine.contract.wording.tables import LOADING
 
-_TIGHT = 0.9
-"""Share of the free memory above which a plan that fits is called tight: predictions are right to a few percent. A plan
-with a memory budget of its own is compared with that budget instead."""
-
-FITS = tr("It fits.")
-"""Verdict on a plan that fits with room to spare."""
-_TIME_PARTS = {
-    "reference": tr("What preferences are compared with: {time}"),
-    "steps": tr("{count:,} steps: {time}"),
-    "checks": tr("Checks, {count} times: {time}"),
-    "evaluations": tr("Held-out rows, {count:,} times: {time}"),
-    "general_text": tr("General text, {count:,} times: {time}"),
-    "prompts": tr("Fixed prompts, {count:,} times: {time}"),
-    "task": tr("Score of the task, {count:,} times: {time}"),
-    "saves": tr("Saving, {count:,} times: {time}"),
-}
 _LEAST_CHANGE = 0.005  # share of the former value from which a change is worth a word
 _LEAST_BYTES = 10 * 2**20
 _LEAST_S = 1.0
@@ -43,33 +29,23 @@ class Effect(NamedTuple):
     better: bool | None
 
 
-def fit_verdict(plan: RunPlan) -> str:
-    """Return whether a plan fits, in two or three words, and where it does not, the rank with which it would."""
-    if not plan.fits:
-        return tr("It does not fit.") if plan.fitting_rank is None else _rank_verdict(plan.fitting_rank)
-    room = plan.memory_budget_bytes or _TIGHT * plan.memory_free_bytes
-    return tr("It fits, barely.") if plan.memory_bytes > room else FITS
-
-
-def _rank_verdict(found: FittingRank) -> str:
-    if found.key == "adapter.expert_rank":
-        return tr("It does not fit; with rank {rank} for each expert it would.").format(rank=found.rank)
-    return tr("It does not fit; with rank {rank} it would.").format(rank=found.rank)
-
-
 def fit_state(plan: RunPlan | None) -> tuple[str, Literal["plain", "success", "warning", "error"]]:
     """Return whether a plan fits in a word or two, and how good that is; empty for no plan."""
     if plan is None:
         return "", "plain"
-    if not plan.fits:
-        return tr("Does not fit"), "error"
-    return (tr("Fits"), "success") if fit_verdict(plan) == FITS else (tr("Fits, barely"), "warning")
+    match fit_of(plan):
+        case "fits":
+            return tr("Fits"), "success"
+        case "barely":
+            return tr("Fits, barely"), "warning"
+        case _:
+            return tr("Does not fit"), "error"
 
 
 def time_text(plan: RunPlan) -> str:
     """Return what the predicted time is made of, a line each; empty where that is not known."""
-    lines = [_TIME_PARTS[part.name].format(count=part.count, time=duration_text(part.seconds)) for part in plan.times]
-    return "\n".join([*lines, tr("Loading comes on top.")]) if lines else ""
+    lines = [say(time_sentence(part, duration_text)) for part in plan.times]
+    return "\n".join([*lines, tr(LOADING)]) if lines else ""
 
 
 def plan_line(plan: RunPlan) -> str:
@@ -82,7 +58,7 @@ def plan_line(plan: RunPlan) -> str:
         if plan.total_seconds is not None
         else ""
     )
-    return f"{fit_verdict(plan)} {memory}{time}."
+    return f"{say(fit_sentence(plan))} {memory}{time}."
 
 
 def effects(before: RunPlan, after: RunPlan) -> list[Effect]:

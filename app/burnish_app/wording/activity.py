@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from burnish_app.look.language import tr
+from burnish_app.look.language import retold, tr
 from burnish_app.wording.numbers import duration_text, percent
 from burnish_engine.contract.units import file_size
+from burnish_engine.contract.wording.tables import DOWNLOAD_STAGES
 
 if TYPE_CHECKING:  # the window is shown before these, and pydantic with them, are loaded
     from burnish_engine.contract.facts.downloads import Download
@@ -215,7 +216,7 @@ def download_detail(download: Download) -> str:
 
 def _speed_and_time(download: Download) -> list[str]:
     if not download.bytes_per_s:
-        return [download.what[:1].upper() + download.what[1:]]
+        return [retold(download.what, DOWNLOAD_STAGES)]
     left = download.seconds_left
     if download.bytes_per_s < _LEAST_IN_MB:
         speed = tr("{kilobytes:,.0f} kB/s").format(kilobytes=download.bytes_per_s / 1e3)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from burnish_app.look.language import tr
+from burnish_app.look.language import retold, tr
 from burnish_app.state.failure_details import FailureDetails
 from burnish_app.state.run_folder import read_run_folder
 from burnish_app.wording.activity import run_title
@@ -18,6 +18,7 @@ from burnish_engine.contract.run.duels import DuelFacts
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.process_end import DeathCause, ProcessEnd, end_text
 from burnish_engine.contract.serve.replies import ExportJob, RunSummary
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 
 FailureCause = Literal[
     "memory", "machine_memory", "disk", "driver", "crash", "killed", "asked", "ended", "data", "setup", "recipe",
@@ -176,7 +177,7 @@ def export_failure(folder: str, job: ExportJob) -> FailureDetails:
     paths, end = RunPaths(Path(folder)), job.process_end
     return FailureDetails(
         what=tr("Export of {name} to {to} ({types}), {what}").format(
-            name=paths.root.name, to=job.to, types=", ".join(job.quants), what=job.what
+            name=paths.root.name, to=job.to, types=", ".join(job.quants), what=retold(job.what, EXPORT_STAGES)
         ),
         message=job.message,
         exit_code=job.exit_code,

@@ -5,29 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from burnish_app.look.language import tr
+from burnish_app.look.language import say, tr
 from burnish_app.state.step_status import StageStatus
 from burnish_app.wording.numbers import duration_text
 from burnish_engine.contract.facts.export_forecast import ExportForecast
 from burnish_engine.contract.serve.export_requests import ProgramName
 from burnish_engine.contract.serve.replies import ExportJob
 from burnish_engine.contract.units import file_size, memory_size
+from burnish_engine.contract.wording.tables import EXPORT_STAGES, Sentence, recognize
 
 _BASES = ("F16", "BF16")
-_WRITE, _RUN, _WEIGH, _CHECK = "write", "run", "weigh", "check"
-_SAID = {
-    "Writing": _WRITE,
-    "Running the trained model": _RUN,
-    "Weighing what the training rows use": _WEIGH,
-}
-"""Beginning of what the engine says of a job, and the stage that it is at. The engine speaks English."""
-_TEXTS = {
-    _WRITE: tr("Writing the 16-bit file"),
-    _RUN: tr("Running the trained model"),
-    _WEIGH: tr("Weighing what the training rows use"),
-    _CHECK: tr("Checking the 16-bit file"),
-}
-_MAKING, _CHECKING, _SCORING = "Making ", "Checking ", "Scoring "
+_Stage = tuple[str, str]
+"""Id of a stage, and the type of the file that it makes or checks; empty: the 16-bit file."""
+_CHECK_BASE: _Stage = ("check", "")
 _PROVEN = ("gguf", "ollama", "lmstudio")
 _PLAIN = ("F16", "BF16", "Q8_0")
 
@@ -54,39 +44,35 @@ def job_stages(job: ExportJob, *, importance: bool) -> list[JobStage]:
     """
     if job.to not in _PROVEN or not job.quants:
         return []
-    names = [_WRITE, _RUN]
+    stages: list[_Stage] = [("write", ""), ("run", "")]
     if importance and any(quant not in _PLAIN for quant in job.quants):
-        names.append(_WEIGH)
-    names.append(_CHECK)
+        stages.append(("weigh", ""))
+    stages.append(_CHECK_BASE)
     for quant in job.quants:
         if quant not in _BASES:
-            names += [f"{_MAKING}{quant}", f"{_CHECKING}{quant}"]
-    now = _stage_index(names, job.what)
+            stages += [("make", quant), ("check", quant)]
+    now = _stage_index(stages, job.what)
     return [
-        JobStage(_stage_text(name), "waiting" if now is None or at > now else "now" if at == now else "done")
-        for at, name in enumerate(names)
+        JobStage(_stage_text(stage), "waiting" if now is None or at > now else "now" if at == now else "done")
+        for at, stage in enumerate(stages)
     ]
 
 
-def _stage_text(name: str) -> str:
+def _stage_text(stage: _Stage) -> str:
     """Return a stage as the window shows it."""
-    if name.startswith(_MAKING):
-        return tr("Making {quant}").format(quant=name.removeprefix(_MAKING))
-    if name.startswith(_CHECKING):
-        return tr("Checking {quant}").format(quant=name.removeprefix(_CHECKING))
-    return _TEXTS[name]
+    if stage == _CHECK_BASE:
+        return tr("Checking the 16-bit file")
+    return say(Sentence(EXPORT_STAGES[stage[0]], {"quant": stage[1]}))
 
 
-def _stage_index(names: Sequence[str], what: str) -> int | None:
+def _stage_index(stages: Sequence[_Stage], what: str) -> int | None:
     """Return the index of the stage that a job is at; None before the first."""
-    what = what.partition(" against ")[0]
-    what = what.replace(_SCORING, _CHECKING)
-    what = next((stage for said, stage in _SAID.items() if what.startswith(said)), what)
-    if what in {f"{_CHECKING}{base}" for base in _BASES}:
-        what = _CHECK
-    if what == "Done":
-        return len(names)
-    return names.index(what) if what in names else None
+    name, values = recognize(what, EXPORT_STAGES) or ("start", {})
+    if name == "done":
+        return len(stages)
+    quant = values.get("quant", "")
+    stage: _Stage = ("check" if name == "score" else name, "" if quant in _BASES else quant)
+    return stages.index(stage) if stage in stages else None
 
 
 def forecast_text(forecast: ExportForecast) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from burnish_app.look.language import tr
+from burnish_app.look.language import say, tr
 from burnish_app.wording.numbers import percent, plural, sentence_list
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.facts.task_score import TaskScore
 from burnish_engine.contract.recipe.recipe_export import GgufType, TargetSection
-from burnish_engine.contract.units import file_size
+from burnish_engine.contract.wording.sentences import gain_sentence
 
 _CLOSENESS = (
     (0.002, tr("practically identical to the trained model")),
@@ -50,18 +50,8 @@ def closeness(mean_kl: float) -> str:
 
 def gain_text(file: QuantFidelity) -> str:
     """Return how much of the training gain a file keeps; empty if that is unknown or the file was refused."""
-    if not file.passed or file.gain_kept is None:
-        return ""
-    size = file_size(file.bytes)
-    if file.gain_kept >= 1.0:
-        return tr("{quant} keeps all of the gain at {size}.").format(quant=file.quant, size=size)
-    if file.gain_kept <= 0.0:
-        return tr("{quant} keeps nothing of the gain at {size}: it is no better than the base model.").format(
-            quant=file.quant, size=size
-        )
-    return tr("{quant} keeps {gain_kept} of the gain at {size}.").format(
-        quant=file.quant, gain_kept=percent(file.gain_kept), size=size
-    )
+    gain = gain_sentence(file, percent)
+    return say(gain) if gain is not None else ""
 
 
 def suggestion_text(suggested: str, why: str) -> str:

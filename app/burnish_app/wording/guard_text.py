@@ -6,39 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from burnish_app.look.language import tr
+from burnish_app.look.language import say, tr
 from burnish_app.state.run_folder import frozen_section
 from burnish_app.wording.numbers import plural
-from burnish_engine.contract.run.events import RolledBack
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.forgetting import Forgetting
+from burnish_engine.contract.wording.sentences import best_sentence
+from burnish_engine.contract.wording.tables import CHECKS
 
 VerdictStatus = Literal["success", "warning", "error"]
-
-CHECKS = {
-    "not_finite": tr("Loss and gradient are finite"),
-    "coverage": tr("The adapter reaches what was planned"),
-    "no_targets": tr("Something is learned from every pass"),
-    "unwritten": tr("The chat template writes all that rows say"),
-    "padding": tr("Only real tokens count"),
-    "leak": tr("Documents of a pass do not see each other"),
-    "labels": tr("Every label is the next token"),
-    "learning_rate": tr("The learning rate is above 0"),
-    "zero_gradient": tr("There is a gradient"),
-    "detached": tr("Every adapted layer has a gradient"),
-    "unchanged": tr("Steps change what is trained"),
-    "base_changed": tr("Frozen weights stay as they are"),
-    "zero_loss": tr("The loss is above 0"),
-    "constant_loss": tr("The loss moves"),
-    "same_output": tr("The trained model says something else than its base"),
-    "end_token": tr("The end of a reply is learned"),
-    "swapped_labels": tr("Chosen replies have the higher reward more often than not"),
-    "flat_margin": tr("The margin between chosen and rejected replies grows"),
-    "kl_explodes": tr("The model stays within reach of its reference"),
-    "chosen_falls": tr("Chosen replies stay about as likely as they were"),
-    "overfitting": tr("The held-out loss does not rise while the training loss falls"),
-}
-"""Statement that holds when a check of the guard passes, keyed by the check's name."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +62,7 @@ def guard_verdict(state: RunState, *, over: bool = False) -> GuardVerdict | None
     status: VerdictStatus = "success"
     if guard.verdict != "training":
         status = "warning" if guard.verdict == "suspicious" else "error"
-    checked = tuple(CHECKS.get(name, name.replace("_", " ")) for name in guard.passed)
+    checked = tuple(tr(CHECKS.get(name, name.replace("_", " "))) for name in guard.passed)
     if status != "success":
         return GuardVerdict(status, guard.sentence, guard.cause, guard.remedy, checked)
     going = tr("It was training") if over else tr("It is training")
@@ -96,19 +72,6 @@ def guard_verdict(state: RunState, *, over: bool = False) -> GuardVerdict | None
         text=text, plural=plural(len(checked), "check"), reached=reached
     )
     return GuardVerdict("success", sentence, "", "", checked)
-
-
-def rollback_text(back: RolledBack) -> str:
-    """Return where a run rolled back to, and why."""
-    where = tr("step {to_step:,}").format(to_step=back.to_step) if back.to_step else tr("the beginning")
-    share = (
-        tr("half the learning rate")
-        if back.factor == 0.5
-        else tr("{factor:g} times the learning rate").format(factor=back.factor)
-    )
-    return tr("At step {step:,} the run went back to {where} and goes on at {share}. {reason}").format(
-        step=back.step, where=where, share=share, reason=back.reason
-    )
 
 
 def bad_steps_text(state: RunState) -> str:
@@ -138,9 +101,7 @@ def early_stopping_text(state: RunState, stopping: EarlyStoppingSettings) -> str
     """Return the status or the outcome of early stopping; empty if it is off."""
     best = state.best
     if best is not None:
-        kept = tr("The result is that of step {step:,}, whose held-out loss was the lowest ({loss:.3f}).").format(
-            step=best.step, loss=best.loss
-        )
+        kept = say(best_sentence(best))
         if best.stopped_early:
             if state.ended is not None and state.ended.message:
                 return ""  # the run's ending already says so

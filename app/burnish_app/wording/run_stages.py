@@ -4,31 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from burnish_app.look.language import tr
+from burnish_app.look.language import say, tr
 from burnish_app.state.step_status import StageStatus
-from burnish_app.wording.guard_text import CHECKS
 from burnish_app.wording.numbers import count_text, duration_text, percent
-from burnish_engine.contract.run.events import Phase, PhaseProgress, ProgressUnit
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.units import memory_size
+from burnish_engine.contract.wording.sentences import progress_sentence
+from burnish_engine.contract.wording.tables import CHECKS, FIRST_STEP, PHASES
 
-_STAGES: dict[Phase, str] = {
-    "loading": tr("Open the model"),
-    "preparing": tr("Prepare the data"),
-    "weights": tr("Load the model"),
-    "checking": tr("Check on a few rows that it will learn"),
-    "dry_run": tr("Try the longest pass"),
-    "evaluating": tr("Read the held-out rows"),
-    "scoring": tr("Score replies to held-out rows"),
-    "sampling": tr("Ask the fixed prompts"),
-    "training": tr("Make the first step"),
+_STAGES = {phase: text for phase, text in PHASES.items() if phase not in ("saving", "paused")} | {
+    "training": FIRST_STEP
 }
-_COUNTS: dict[ProgressUnit, str] = {
-    "rows": tr("{done:,} of {total:,} rows"),
-    "pairs": tr("{done:,} of {total:,} pairs"),
-    "layers": tr("{done:,} of {total:,} layers"),
-}
-_NOT_ALWAYS: tuple[Phase, ...] = ("dry_run", "evaluating", "scoring", "sampling")
+_NOT_ALWAYS = ("dry_run", "evaluating", "scoring", "sampling")
 
 
 @dataclass(frozen=True)
@@ -57,7 +44,7 @@ def run_stages(state: RunState, now: float) -> list[RunStage]:
     """
     began = state.beginnings
     if not began:
-        return [RunStage(text, "waiting") for phase, text in _STAGES.items() if phase not in _NOT_ALWAYS]
+        return [RunStage(tr(text), "waiting") for phase, text in _STAGES.items() if phase not in _NOT_ALWAYS]
     times: dict[str, float] = {}
     for at, event in enumerate(began):
         end = began[at + 1].t if at + 1 < len(began) else now
@@ -66,11 +53,11 @@ def run_stages(state: RunState, now: float) -> list[RunStage]:
     found = []
     for phase, text in _STAGES.items():
         if phase == current:
-            found.append(RunStage(text, "now", duration_text(times[phase]), _detail(state)))
+            found.append(RunStage(tr(text), "now", duration_text(times[phase]), _detail(state)))
         elif phase in times:
-            found.append(RunStage(text, "done", duration_text(times[phase])))
+            found.append(RunStage(tr(text), "done", duration_text(times[phase])))
         elif phase not in _NOT_ALWAYS and not (current in _STAGES and _before(phase, current)):
-            found.append(RunStage(text, "waiting"))
+            found.append(RunStage(tr(text), "waiting"))
     return found
 
 
@@ -95,22 +82,14 @@ def run_facts(state: RunState) -> list[tuple[str, str]]:
     return found
 
 
-def progress_text(progress: PhaseProgress) -> str:
-    """Return how far a phase is, such as "12 of 40 rows"; of checks, the number of the one that is made."""
-    done, total = progress.done, max(progress.done, progress.total)
-    if progress.unit == "checks":
-        return tr("check {number} of {total}").format(number=min(done + 1, total), total=total)
-    return _COUNTS[progress.unit].format(done=done, total=total)
-
-
 def _detail(state: RunState) -> str:
     """Return how far the running stage is, with what the check that is being made shows; empty where not known."""
     if state.progress is None:
         return ""
     check = CHECKS.get(state.progress.what, "") if state.progress.unit == "checks" else ""
-    return "  ·  ".join(part for part in (progress_text(state.progress), check) if part)
+    return "  ·  ".join(part for part in (say(progress_sentence(state.progress)), tr(check)) if part)
 
 
-def _before(phase: Phase, other: Phase) -> bool:
+def _before(phase: str, other: str) -> bool:
     order = list(_STAGES)
     return order.index(phase) < order.index(other)

@@ -8,39 +8,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from burnish_app.look.language import tr
+from burnish_app.look.language import say, tr
 from burnish_app.state.step_status import StepStatus
 from burnish_app.wording.activity import awaited_name
 from burnish_app.wording.causes import CURES, failure_cause
 from burnish_app.wording.machine_text import place_text
 from burnish_app.wording.numbers import duration_text, facts_text, percent, plural
 from burnish_app.wording.plain_words import model_text
-from burnish_app.wording.run_stages import progress_text
 from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS
 from burnish_engine.contract.recipe.memory_plan import parse_save_levels, parse_weight_places
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.process_end import death_text, end_text
 from burnish_engine.contract.run.state import ObservedStatus
 from burnish_engine.contract.serve.replies import RunSummary
-from burnish_engine.contract.units import memory_size, short_time
+from burnish_engine.contract.units import memory_size
+from burnish_engine.contract.wording.sentences import exchange_sentence, memory_sentence, progress_sentence
+from burnish_engine.contract.wording.tables import PHASES
 
 RunAction = Literal["pause", "resume", "checkpoint", "suspend", "stop", "stop_now"]
 Tone = Literal["plain", "live", "success", "warning", "error"]
 
-_PHASE_TEXT = {
-    "": tr("Starting"),
-    "loading": tr("Opening the model"),
-    "preparing": tr("Preparing the data"),
-    "weights": tr("Loading the model"),
-    "checking": tr("Checking that it will learn"),
-    "dry_run": tr("Trying the longest pass"),
-    "training": tr("Training"),
-    "evaluating": tr("Reading held-out rows"),
-    "sampling": tr("Asking the fixed prompts"),
-    "scoring": tr("Scoring replies to held-out rows"),
-    "saving": tr("Saving"),
-    "paused": tr("Paused"),
-}
 _GONE = tr(
     "Its process ended without a word: it was killed, mostly because memory ran out, or the machine went down or slept."
 )
@@ -201,13 +188,10 @@ def plan_text(events: RunState) -> str:
     Args:
         events: state folded from the run's events so far.
     """
-    plan = events.plan
-    if plan is None:
+    plan, memory = events.plan, memory_sentence(events)
+    if plan is None or memory is None:
         return ""
-    memory = tr("Memory: predicted {memory_bytes}").format(memory_bytes=memory_size(plan.memory_bytes))
-    if events.peak_bytes:
-        memory += tr(", measured {peak_bytes}").format(peak_bytes=memory_size(events.peak_bytes))
-    text = [memory]
+    text = [say(memory)]
     if plan.run_s > 0:
         took = events.ended.seconds if events.ended is not None and len(events.starts) == 1 else 0.0
         time = tr("Time: predicted {seconds}").format(seconds=duration_text(plan.run_s))
@@ -249,19 +233,16 @@ def exchange_text(events: RunState) -> tuple[str, str]:
     Returns:
         Line and explanation, both empty where one process trains.
     """
-    found = events.exchange
-    if found is None:
+    exchange = events.exchange
+    if exchange is None:
         return "", ""
-    is_cpu = events.started is not None and events.started.device == "CPU"
-    over = (tr("{n} processes") if is_cpu else tr("{n} GPUs")).format(n=found.gpus)
-    took = short_time(found.measured_ms / 1000)
-    line = tr("Exchange of gradients over {over}: {took}").format(over=over, took=took)
-    if found.expected_ms is not None:
-        line += tr(", predicted {expected}").format(expected=short_time(found.expected_ms / 1000))
-    if found.form != "exact" and events.last_step is not None:
-        line += tr(", {share} of a step").format(share=percent(found.measured_ms / 1000 / events.last_step.step_s, 1))
-    size = tr("{size} in fp32, measured before the first step.").format(size=memory_size(found.gradient_bytes))
-    return line, f"{size}\n{_EXCHANGES[found.form]}"
+    line = say(exchange_sentence(exchange))
+    if exchange.form != "exact" and events.last_step is not None:
+        line += tr(", {share} of a step").format(
+            share=percent(exchange.measured_ms / 1000 / events.last_step.step_s, 1)
+        )
+    size = tr("{size} in fp32, measured before the first step.").format(size=memory_size(exchange.gradient_bytes))
+    return line, f"{size}\n{_EXCHANGES[exchange.form]}"
 
 
 def _counted(forms: Iterable[str]) -> str:
@@ -293,7 +274,7 @@ def _headline(run_status: ObservedStatus, summary: RunSummary, events: RunState)
     if run_status == "running" and _waits_there(summary, events):
         return tr("Not begun yet")
     if run_status == "running":
-        return _PHASE_TEXT.get(events.phase or summary.state.phase, tr("Running"))
+        return tr(PHASES.get(events.phase or summary.state.phase, "Running"))
     if run_status == "queued":
         return (
             tr("Waiting for {name}").format(name=awaited_name(summary))
@@ -349,9 +330,7 @@ def _advice(summary: RunSummary, events: RunState) -> str:
 
 def _progress_text(events: RunState) -> str:
     """Return how far an evaluation between steps is; before the first step the stages say it."""
-    if events.progress is None or not events.step:
-        return ""
-    return progress_text(events.progress)
+    return say(progress_sentence(events.progress)) if events.progress is not None and events.step else ""
 
 
 def _message(summary: RunSummary, events: RunState) -> str:

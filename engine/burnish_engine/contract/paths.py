@@ -160,128 +160,67 @@ def safe_name(text: str, fallback: str = "unnamed") -> str:
     return name
 
 
+class _Within:
+    """A path within the folder of a run."""
+
+    def __init__(self, *parts: str) -> None:
+        self._parts = parts
+
+    def __get__(self, run: RunPaths, _owner: type) -> Path:
+        return run.root.joinpath(*self._parts)
+
+
 @dataclass(frozen=True)
 class RunPaths:
     """The files of one run folder. Each has exactly one writer; the guide's table says who."""
 
     root: Path
 
-    @property
-    def recipe(self) -> Path:
-        """Frozen recipe, written once by the engine."""
-        return self.root / "recipe.toml"
-
-    @property
-    def template(self) -> Path:
-        """The chat template that rows were written with, where the recipe names a file; written once by the engine."""
-        return self.root / "chat_template.jinja"
-
-    @property
-    def start(self) -> Path:
-        """Copy of the adapter that the run goes on from; written once by the engine."""
-        return self.root / "start"
-
-    @property
-    def events(self) -> Path:
-        """Append-only events, one JSON object a line."""
-        return self.root / "events.jsonl"
-
-    @property
-    def hardware(self) -> Path:
-        """Samples of the hardware, one JSON object a line, appended by the engine; old ones are merged."""
-        return self.root / "hardware.jsonl"
-
-    @property
-    def state(self) -> Path:
-        """Atomically replaced summary of the run's state."""
-        return self.root / "state.json"
-
-    @property
-    def process_end(self) -> Path:
-        """Record of how the newest detached process ended, written by its parent."""
-        return self.root / "process_end.json"
-
-    @property
-    def card(self) -> Path:
-        """Record of the run's inputs: hashes, versions, device; atomically replaced by the engine."""
-        return self.root / "card.json"
-
-    @property
-    def remote(self) -> Path:
-        """Record of the job on another machine that trains the run; written by the process that follows it."""
-        return self.root / "remote.json"
-
-    @property
-    def control(self) -> Path:
-        """Commands from any client, appended under a lock."""
-        return self.root / "control.jsonl"
-
-    @property
-    def notes(self) -> Path:
-        """Name, tags and notes by the person."""
-        return self.root / "notes.json"
-
-    @property
-    def votes(self) -> Path:
-        """Blind votes by the person on replies of the run's model and others."""
-        return self.root / "votes.json"
-
-    @property
-    def task_rows(self) -> Path:
-        """Held-out rows that the run's replies are scored on."""
-        return self.root / "task_rows.json"
-
-    @property
-    def held_out(self) -> Path:
-        """Token ids and conversations of the held-out rows that exported files are checked against."""
-        return self.root / "held_out.json"
-
-    @property
-    def stdout_log(self) -> Path:
-        """Standard output of a detached engine process."""
-        return self.root / "stdout.log"
-
-    @property
-    def stderr_log(self) -> Path:
-        """Standard error and tracebacks of the engine process."""
-        return self.root / "stderr.log"
-
-    @property
-    def checkpoints(self) -> Path:
-        """One folder a checkpoint; trusted only with its completion marker."""
-        return self.root / "checkpoints"
-
-    @property
-    def adapter(self) -> Path:
-        """The trained adapter in PEFT format."""
-        return self.root / "adapter"
-
-    @property
-    def model(self) -> Path:
-        """The trained model, where every weight was trained: a folder that transformers loads."""
-        return self.root / "model"
-
-    @property
-    def export(self) -> Path:
-        """Finished files with their fidelity report."""
-        return self.root / "export"
-
-    @property
-    def export_job(self) -> Path:
-        """State of the newest export, replaced by the export process."""
-        return self.export / "job.json"
-
-    @property
-    def export_cancel(self) -> Path:
-        """File whose presence asks a running export to stop."""
-        return self.export / "job.cancel"
-
-    @property
-    def export_end(self) -> Path:
-        """Record of how the process of the newest export ended, written by its parent."""
-        return self.export / "process_end.json"
-
-    @property
-    def export_log(self) -> Path:
-        """Output of a detached export."""
-        return self.export / "job.log"
+    recipe = _Within("recipe.toml")
+    """Frozen recipe, written once by the engine."""
+    template = _Within("chat_template.jinja")
+    """The chat template that rows were written with, where the recipe names a file; written once by the engine."""
+    start = _Within("start")
+    """Copy of the adapter that the run goes on from; written once by the engine."""
+    events = _Within("events.jsonl")
+    """Append-only events, one JSON object a line."""
+    hardware = _Within("hardware.jsonl")
+    """Samples of the hardware, one JSON object a line, appended by the engine; old ones are merged."""
+    state = _Within("state.json")
+    """Atomically replaced summary of the run's state."""
+    process_end = _Within("process_end.json")
+    """Record of how the newest detached process ended, written by its parent."""
+    card = _Within("card.json")
+    """Record of the run's inputs: hashes, versions, device; atomically replaced by the engine."""
+    remote = _Within("remote.json")
+    """Record of the job on another machine that trains the run; written by the process that follows it."""
+    control = _Within("control.jsonl")
+    """Commands from any client, appended under a lock."""
+    notes = _Within("notes.json")
+    """Name, tags and notes by the person."""
+    votes = _Within("votes.json")
+    """Blind votes by the person on replies of the run's model and others."""
+    task_rows = _Within("task_rows.json")
+    """Held-out rows that the run's replies are scored on."""
+    held_out = _Within("held_out.json")
+    """Token ids and conversations of the held-out rows that exported files are checked against."""
+    stdout_log = _Within("stdout.log")
+    """Standard output of a detached engine process."""
+    stderr_log = _Within("stderr.log")
+    """Standard error and tracebacks of the engine process."""
+    checkpoints = _Within("checkpoints")
+    """One folder a checkpoint; trusted only with its completion marker."""
+    adapter = _Within("adapter")
+    """The trained adapter in PEFT format."""
+    model = _Within("model")
+    """The trained model, where every weight was trained: a folder that transformers loads."""
+    export = _Within("export")
+    """Finished files with their fidelity report."""
+    export_job = _Within("export", "job.json")
+    """State of the newest export, replaced by the export process."""
+    export_cancel = _Within("export", "job.cancel")
+    """File whose presence asks a running export to stop."""
+    export_end = _Within("export", "process_end.json")
+    """Record of how the process of the newest export ended, written by its parent."""
+    export_log = _Within("export", "job.log")
+    """Output of a detached export."""

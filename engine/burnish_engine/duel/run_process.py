@@ -57,12 +57,7 @@ def run_one(paths: RunPaths, recipe: Path, log: Path, watch: StatusListener) -> 
 
 
 def _stop(paths: RunPaths, pid: int | None) -> None:
-    """Let a run save and end, and wait for it; a second interrupt ends it at once.
-
-    Args:
-        paths: paths of the run.
-        pid: id of the process that we started for it; None where we found one.
-    """
+    """Let a run save and end, and wait for it; a second interrupt ends it at once."""
     try:
         state = read_state(paths) if paths.state.is_file() else None
         owner = state.pid if state and is_alive(state.pid, state.process_created) else pid

@@ -11,6 +11,7 @@ from pathlib import Path
 from burnish_engine.advise.facts.gguf_size import TensorShape, choose_types, file_bytes
 from burnish_engine.contract.facts.export_forecast import ExportStage, TypeForecast
 from burnish_engine.contract.recipe.recipe_export import USE_IMPORTANCE, GgufType
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.gguf.write import GgufPlan, header_bytes
 from burnish_engine.export.quantize.hessian import (
     MOST_HESSIAN_BYTES,
@@ -135,7 +136,7 @@ def make_forecast(
             seconds=sizes[base] / _WRITE_BYTES_S,
         ),
         ExportStage(
-            what="Running the trained model",
+            what=EXPORT_STAGES["run"],
             disk_bytes=refining.disk_bytes,
             memory_bytes=kept_bytes + 4 * weights + refining.gather_bytes,
             seconds=asked_s,
@@ -149,7 +150,7 @@ def make_forecast(
                 took, memory = took + refining.seconds, memory + refining.memory_bytes
             stages.append(
                 ExportStage(
-                    what=f"Making {quant}",
+                    what=EXPORT_STAGES["make"].format(quant=quant),
                     disk_bytes=sizes[quant],
                     memory_bytes=_RUNTIME_BYTES + memory,
                     seconds=took + 2,
@@ -157,7 +158,7 @@ def make_forecast(
             )
         stages.append(
             ExportStage(
-                what=f"Checking {quant}",
+                what=EXPORT_STAGES["check"].format(quant=quant),
                 disk_bytes=0,
                 memory_bytes=kept_bytes + sizes[quant],
                 seconds=_CHECK_TOKENS * token_s + sizes[quant] / 1e9 + scored_tokens * sizes[quant] / _MEMORY_BYTES_S,

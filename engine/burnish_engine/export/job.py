@@ -11,6 +11,7 @@ from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.garbage import collect_as_usual
 from burnish_engine.contract.paths import safe_name
 from burnish_engine.contract.recipe.recipe_export import USE_IMPORTANCE, GgufType
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.staging import Canceled, never, staging_folder, stop_if
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.write import GgufPlan, plan_gguf, write_gguf
@@ -109,7 +110,7 @@ def export_gguf(
         digest = weights.adapter.digest if weights.adapter else source.trained_digest
         report = build_report(source, plan.architecture, digest, checked, reference)
         stop_if(canceled, "The export")
-        progress("Done", 1.0)
+        progress(EXPORT_STAGES["done"], 1.0)
         proven = run.proven(checked)
         if matrix is not None and proven:
             proven[f"{file_name}.imatrix"] = matrix
@@ -178,14 +179,14 @@ class _ExportRun:
             importance=self.importance if quant in USE_IMPORTANCE else None,
             hessians=self.staging / "hessians",
             threads=self.threads,
-            progress=lambda share: progress(f"Making {quant}", share),
+            progress=lambda share: progress(EXPORT_STAGES["make"].format(quant=quant), share),
             canceled=self.canceled,
         )
 
     def _check(self, made: Quantized, *, scored: bool = True) -> tuple[QuantFidelity, Any]:
         stop_if(self.canceled, "The verification")
         progress = self.stages.begin(_CHECK)
-        progress(f"Checking {made.quant}", 0.0)
+        progress(EXPORT_STAGES["check"].format(quant=made.quant), 0.0)
         name, truth = self.file_name(made.quant), self.truth
         found, tokens = check_file(
             made,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from burnish_engine.contract.errors import FidelityError
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.losses import model_distance
 from burnish_engine.export.base.staging import Canceled, never
 from burnish_engine.export.verify.limits import KlStatistics, judge, least_limit
@@ -88,7 +89,7 @@ def export_proven_safetensors(
     found: list[KlStatistics] = []
 
     def check(folder: Path) -> None:
-        progress("Comparing the files with the trained model", _WRITE)
+        progress(EXPORT_STAGES["compare"], _WRITE)
         merged = load_base(open_model(str(folder)), "fp32", device)
         one = model_distance(merged, documents, truth, flags, canceled)
         found.append(KlStatistics(sum(map(len, documents)), one.mean_kl, one.mean_kl, one.top1, one.loss))

@@ -1,4 +1,4 @@
-"""Records NVML's answers on a real machine, and replays them anywhere.
+"""Records NVML's answers on a real machine; `tests/support/machines/replay.py` replays them.
 
 Run it with `python -m burnish_engine.hardware.recording`.
 """
@@ -8,11 +8,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.hardware.gpu.nvml import NOT_SUPPORTED
 from burnish_engine.hardware.host.system import SystemFacts, read_system
 from burnish_engine.hardware.probe import probe
@@ -21,19 +18,6 @@ _HANDLE = "nvmlDeviceGetHandleByIndex"
 _UUID = "nvmlDeviceGetUUID"
 _STRUCT_FIELDS = ("total", "free", "used", "busId", "pid", "usedGpuMemory")
 """Fields of NVML's structures that the probe reads; nothing else is recorded."""
-
-
-class ReplayedError(Exception):
-    """The counterpart of pynvml's NVMLError in a replay.
-
-    Args:
-        value: error number of NVML.
-        message: message of the error.
-    """
-
-    def __init__(self, value: int, message: str) -> None:
-        super().__init__(message)
-        self.value = value
 
 
 class NvmlRecorder:
@@ -81,29 +65,6 @@ class NvmlRecorder:
         return {name: self._plain(getattr(value, name)) for name in _STRUCT_FIELDS if hasattr(value, name)}
 
 
-class Replay:
-    """Answers like the recorded NVML; calls that were not recorded are not supported.
-
-    Args:
-        calls: recorded calls: function -> arguments joined by commas -> answer.
-    """
-
-    NVMLError = ReplayedError
-
-    def __init__(self, calls: dict[str, dict[str, Any]]) -> None:
-        self._calls = calls
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
-            missing = {"error": NOT_SUPPORTED, "message": "Not Supported"}
-            answer = self._calls.get(name, {}).get(",".join(map(str, arguments)), missing)
-            if isinstance(answer, dict) and "error" in answer:
-                raise ReplayedError(answer["error"], answer["message"])
-            return _revive(answer)
-
-        return call
-
-
 def record(nvml: Any, system: SystemFacts | None = None) -> dict[str, Any]:
     """Record all that the probe asks: no host or user names, no serial numbers, no names of processes.
 
@@ -115,34 +76,6 @@ def record(nvml: Any, system: SystemFacts | None = None) -> dict[str, Any]:
     system = system or read_system()
     probe(recorder, system=system, name_of=lambda _: "")
     return {"constructed": False, "note": "", "system": system.model_dump(), "processes": {}, "nvml": recorder.calls}
-
-
-def replay(recording: dict[str, Any]) -> MachineFacts:
-    """Probe a recorded machine.
-
-    Args:
-        recording: recording that `record` made.
-    """
-    names = recording["processes"]
-    return probe(
-        Replay(recording["nvml"]),
-        system=SystemFacts.model_validate(recording["system"]),
-        name_of=lambda pid: str(names.get(str(pid), "")),
-    )
-
-
-def load(path: Path) -> dict[str, Any]:
-    """Load a recording from its file."""
-    recording: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return recording
-
-
-def _revive(answer: Any) -> Any:
-    if isinstance(answer, dict):
-        return SimpleNamespace(**{"usedGpuMemory": None, **answer})
-    if isinstance(answer, list):
-        return [_revive(item) for item in answer]
-    return answer
 
 
 def main() -> None:

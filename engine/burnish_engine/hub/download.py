@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.files import cannot_write, replace_with_retry
+from burnish_engine.contract.wording.tables import DOWNLOAD_STAGES
 from burnish_engine.hub.client import Canceled, HubClient, TransientError, raise_if_canceled
 from burnish_engine.hub.files import HubFile
 
@@ -169,7 +170,7 @@ class FileDownload:
                 except _StartOver:
                     digest = self._emptied(stream)
                 except TransientError as failure:
-                    self.on_advance(f"waiting to go on with {self.file.name}", stream.tell())
+                    self.on_advance(DOWNLOAD_STAGES["resume"].format(name=self.file.name), stream.tell())
                     if stream.tell() > most:
                         most = stream.tell()
                         retries.reset()
@@ -195,7 +196,7 @@ class FileDownload:
                 stream.write(chunk)
                 stream.flush()  # so that a killed process leaves all that it had
                 digest.update(chunk)
-                self.on_advance(f"downloading {name}", min(stream.tell(), self.file.bytes))
+                self.on_advance(DOWNLOAD_STAGES["fetch"].format(name=name), min(stream.tell(), self.file.bytes))
                 if stream.tell() > self.file.bytes:
                     return
         if stream.tell() < self.file.bytes:
@@ -215,7 +216,7 @@ class FileDownload:
             return self._emptied(stream)
         digest = _Digest(self.file)
         stream.seek(0)
-        self.on_advance(f"checking what is there of {self.file.name}", 0)
+        self.on_advance(DOWNLOAD_STAGES["check_part"].format(name=self.file.name), 0)
         _read_into(digest, stream, self.canceled)
         return digest
 

@@ -12,6 +12,7 @@ from filelock import FileLock, Timeout
 from burnish_engine.advise.facts.catalog import find_model
 from burnish_engine.contract.errors import BurnishError, StoppedError
 from burnish_engine.contract.facts.downloads import Download
+from burnish_engine.contract.wording.tables import DOWNLOAD_STAGES, recognize
 from burnish_engine.hub.download_queue import (
     download_log,
     has_token,
@@ -26,6 +27,8 @@ from burnish_engine.hub.fetch import discard, fetch
 _REPORT_EVERY_S = 0.5
 _SPEED_OVER_S = 5.0
 _WAIT_S = 0.5
+_RECEIVING = {"fetch": DOWNLOAD_STAGES["fetch"]}
+"""The stage whose bytes come from the hub and count for the speed."""
 
 
 def work_through() -> int:
@@ -110,7 +113,7 @@ class _Report:
         """Keep what is done; a file that is only checked adds no speed."""
         now = time.monotonic()
         self._what, self._done, self.total = what, done, total or self.total
-        if not what.startswith("downloading"):
+        if recognize(what, _RECEIVING) is None:
             self._received.clear()
         else:
             self._received.append((now, done))

@@ -23,6 +23,7 @@ from burnish_engine.contract.facts.advice import CatalogModel
 from burnish_engine.contract.files import cannot_write, make_private, replace_with_retry, sync_folder
 from burnish_engine.contract.paths import fetched_model_dir, is_hub_name, models_dir
 from burnish_engine.contract.units import file_size
+from burnish_engine.contract.wording.tables import DOWNLOAD_STAGES
 from burnish_engine.hub.client import Canceled, HubClient, TransientError, raise_if_canceled
 from burnish_engine.hub.download import FileDownload, RetryPolicy, part_path, sha256_if_whole
 from burnish_engine.hub.files import (
@@ -151,7 +152,7 @@ class _DownloadLock(AbstractContextManager[None]):
                     self._lock.acquire(timeout=0.2)
                 except Timeout:
                     if self._progress:
-                        self._progress(f"waiting for another download of {self._name}", 0, 0)
+                        self._progress(DOWNLOAD_STAGES["wait"].format(name=self._name), 0, 0)
                     raise_if_canceled(self._canceled)
                 else:
                     return
@@ -189,7 +190,7 @@ class _ModelDownload:
         self._files, self._parts = self._staging_folder / "files", self._staging_folder / "parts"
 
     def run(self, listed: Callable[[ModelListing], None] | None) -> Path:
-        self._reporter.report(f"asking for {self._name}", 0)
+        self._reporter.report(DOWNLOAD_STAGES["ask"].format(name=self._name), 0)
         answer = self._ask()
         manifest = read_manifest(self._target)
         if manifest and manifest.commit == answer.sha and self._is_intact(manifest):
@@ -210,7 +211,7 @@ class _ModelDownload:
         def progress(name: str, done: int, total: int) -> None:
             raise_if_canceled(self._canceled)
             self._reporter.total = total
-            self._reporter.report(f"checking {name}", done)
+            self._reporter.report(DOWNLOAD_STAGES["check"].format(name=name), done)
 
         try:
             return manifest.is_whole(self._target) and bool(check_files(self._target, progress))
@@ -223,7 +224,9 @@ class _ModelDownload:
             try:
                 return self._client.model(self._name, self._revision)
             except TransientError as failure:
-                self._reporter.report(f"waiting: {failure.problem.what.rstrip('.')}; trying again", 0, now=True)
+                self._reporter.report(
+                    DOWNLOAD_STAGES["retry"].format(problem=failure.problem.what.rstrip(".")), 0, now=True
+                )
                 retries.wait(failure)
 
     def _refuse_gated(self, answer: ModelAnswer) -> None:
@@ -276,11 +279,11 @@ class _ModelDownload:
         before = 0
         for file in listing.files:
             path = self._files / file.name
-            self._reporter.report(f"checking {file.name}", before)
+            self._reporter.report(DOWNLOAD_STAGES["check"].format(name=file.name), before)
             sha256 = sha256_if_whole(path, file, self._canceled) or self._get(listing.commit, file, before)
             done.append(FetchedFile(name=file.name, bytes=file.bytes, sha256=sha256))
             before += file.bytes
-        self._reporter.report("done", before, now=True)
+        self._reporter.report(DOWNLOAD_STAGES["done"], before, now=True)
         return done
 
     def _get(self, commit: str, file: HubFile, before: int) -> str:

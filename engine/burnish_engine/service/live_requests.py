@@ -21,7 +21,7 @@ from burnish_engine.contract.facts.machine import Checkup
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
-from burnish_engine.contract.serve.data_requests import ColumnsRequest, InspectRequest, PreviewRequest, RowsRequest
+from burnish_engine.contract.serve.data_requests import InspectRequest
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.model_requests import (
     AdapterRequest,
@@ -123,18 +123,6 @@ class LiveRequests:
         if result.dataset is not None:
             self._plans.remember(recipe, result.dataset)
         return result
-
-    def columns(self, request: ColumnsRequest, job: Job) -> Result:
-        """List the meanings that the columns of a data file can have."""
-        return self._data.ask(request, job, about="the columns of the dataset")
-
-    def rows(self, request: RowsRequest, job: Job) -> Result:
-        """Read some rows of a data file."""
-        return self._data.ask(request, job, about="the rows of the dataset")
-
-    def preview(self, request: PreviewRequest, job: Job) -> Result:
-        """Render one row as it would be trained on."""
-        return self._data.ask(request, job, about=f"row {request.index + 1} of the dataset")
 
     def chat(self, request: ChatRequest, job: Job) -> Result:
         """Stream a reply."""

@@ -11,8 +11,6 @@ from burnish_engine.contract.run.notes import write_notes
 from burnish_engine.contract.serve.export_requests import (
     CancelExportRequest,
     ExportRequest,
-    ForecastRequest,
-    HandOverRequest,
     ProgramsRequest,
 )
 from burnish_engine.contract.serve.messages import Result
@@ -127,10 +125,6 @@ class RunRequests:
         stop_bench(request.pid)
         return Result(id=request.id)
 
-    def forecast(self, request: ForecastRequest, job: Job) -> Result:
-        """Predict an export."""
-        return self._data.ask(request, job, about=f"the export of {request.run}")
-
     def export(self, request: ExportRequest, _job: Job) -> Result:
         """Start an export."""
         paths = open_run(request.run)
@@ -153,7 +147,3 @@ class RunRequests:
     def programs(self, request: ProgramsRequest, _job: Job) -> Result:
         """Find programs that take a file."""
         return Result(id=request.id, programs=installed_programs())
-
-    def hand_over(self, request: HandOverRequest, job: Job) -> Result:
-        """Give a finished file to a program."""
-        return self._data.ask(request, job, about=request.file)

@@ -9,9 +9,9 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from burnish_engine.channel.child import Child
 from burnish_engine.channel.log import log
@@ -84,6 +84,10 @@ def handlers(machine: MachineCache, data: Child, chat: ChatPool) -> Mapping[str,
     from burnish_engine.service.run_requests import RunRequests
     from burnish_engine.service.several_requests import SeveralRequests
 
+    def by_data(about: Callable[[Any], str]) -> Handler:
+        """Let the data process answer; `about` says of a request what it is about."""
+        return lambda request, job: data.ask(request, job, about=about(request))
+
     plans = PlanService(machine, data)
     live, runs = LiveRequests(machine, plans, data, chat), RunRequests(plans, chat, data)
     several = SeveralRequests(machine, plans, data)
@@ -104,9 +108,9 @@ def handlers(machine: MachineCache, data: Child, chat: ChatPool) -> Mapping[str,
         "suggest": advice.suggest,
         "fetch": live.fetch,
         "inspect": live.inspect,
-        "columns": live.columns,
-        "rows": live.rows,
-        "preview": live.preview,
+        "columns": by_data(lambda _: "the columns of the dataset"),
+        "rows": by_data(lambda _: "the rows of the dataset"),
+        "preview": by_data(lambda request: f"row {request.index + 1} of the dataset"),
         "estimate": plans.estimate,
         "offers": plans.offers,
         "chat": live.chat,
@@ -126,14 +130,14 @@ def handlers(machine: MachineCache, data: Child, chat: ChatPool) -> Mapping[str,
         "plan_sweep": several.plan_sweep,
         "start_sweep": several.start_sweep,
         "sweeps": several.sweeps,
-        "plan_duel": several.plan_duel,
+        "plan_duel": by_data(lambda _: "the recipes of the duel"),
         "start_duel": several.start_duel,
         "duels": several.duels,
         "stop_duel": several.stop_duel,
         "resume_duel": several.resume_duel,
-        "forecast": runs.forecast,
+        "forecast": by_data(lambda request: f"the export of {request.run}"),
         "export": runs.export,
         "cancel_export": runs.cancel_export,
         "programs": runs.programs,
-        "hand_over": runs.hand_over,
+        "hand_over": by_data(lambda request: request.file),
     }

@@ -17,7 +17,6 @@ from burnish_engine.contract.files import cannot_write
 from burnish_engine.contract.recipe.sweep import SweepCell, expand
 from burnish_engine.contract.serve.duel_requests import (
     DuelsRequest,
-    PlanDuelRequest,
     ResumeDuelRequest,
     StartDuelRequest,
     StopDuelRequest,
@@ -69,10 +68,6 @@ class SeveralRequests:
     def sweeps(self, request: SweepsRequest, _job: Job) -> Result:
         """List the sweeps."""
         return Result(id=request.id, sweeps=list_sweeps())
-
-    def plan_duel(self, request: PlanDuelRequest, job: Job) -> Result:
-        """Forecast a duel."""
-        return self._data.ask(request, job, about="the recipes of the duel")
 
     def start_duel(self, request: StartDuelRequest, job: Job) -> Result:
         """Create a duel and start the process that carries it out."""

@@ -168,9 +168,6 @@ class _Attempt:
         """Train to the end, beginning again so many times; return how it ended, and why it did so early.
 
         Without a step in between nothing would become better, and ranks that torchrun started are its own.
-
-        Raises:
-            BurnishError: Any expected failure; saved checkpoints stay.
         """
         while True:
             try:

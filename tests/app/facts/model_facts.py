@@ -47,7 +47,7 @@ def downloads():
     return [
         Download(
             name="Qwen/Qwen3-0.6B", status="running", done=512 * 2**20, total=1_503_000_000, bytes_per_s=34_200_000,
-            what="downloading model.safetensors",
+            what="Downloading model.safetensors",
         ),
         Download(name="HuggingFaceTB/SmolLM3-3B", status="queued"),
         Download(

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QCheckBox, QLabel, QToolTip
 
 from burnish_app.item_models.listed_models import ListedModelsTableModel, merge
 from burnish_app.recipe.place_text import planned_place
-from burnish_app.recipe.plan_text import fit_verdict, plan_line, time_text
+from burnish_app.recipe.plan_text import plan_line, time_text
 from burnish_app.state.answerers import Answerer
 from burnish_app.widgets.data.example_view import ExampleView
 from burnish_app.widgets.data.histogram import LengthHistogram
@@ -215,7 +215,7 @@ def test_the_fit_card_tells_fits_barely_and_not(qtbot, theme):
     card.show_plan(facts.plan(), where=planned_place("ssh:hf", None))
     assert "of hf." in card.memory.text(), "a host of that name is no service"
     free = facts.plan().memory_bytes * 100 // 95
-    assert "barely" in fit_verdict(facts.plan(memory_free_bytes=free))
+    assert "barely" in plan_line(facts.plan(memory_free_bytes=free))
     line = plan_line(facts.plan())
     assert line.startswith(fits)
     assert all(figure in line for figure in ("4.0 GiB", "21.9 GiB", "31 s"))

@@ -78,7 +78,7 @@ def test_a_running_one_says_how_fast_and_how_long():
 
 
 def test_without_a_speed_it_says_what_it_waits_for():
-    waiting = RUNNING.model_copy(update={"bytes_per_s": 0.0, "what": "waiting: hub.example is busy; trying again"})
+    waiting = RUNNING.model_copy(update={"bytes_per_s": 0.0, "what": "Waiting: hub.example is busy; trying again"})
     assert "hub.example is busy" in download_detail(waiting)
     assert "left" not in download_detail(waiting)
 

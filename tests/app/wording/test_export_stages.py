@@ -38,21 +38,6 @@ def test_only_what_is_done_is_listed():
     assert job_stages(facts.job(to="safetensors"), importance=True) == []
 
 
-def test_the_words_are_those_of_the_engine():
-    """Each stage's words stand in the engine's source."""
-    from pathlib import Path
-
-    import burnish_engine
-
-    folder = Path(burnish_engine.__file__).parent / "export"
-    source = "".join(path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
-    for text in (
-        "Writing the 16-bit file", "Running the trained model", "Weighing what the training rows use",
-        'f"Making {', 'f"Checking {',
-    ):  # fmt: skip
-        assert text in source, text
-
-
 def test_a_forecast_says_whether_it_will_go_through():
     assert forecast_text(facts.forecast(seconds=1.0)).endswith("about 5 s.")
     assert forecast_problem(facts.forecast()) == ""

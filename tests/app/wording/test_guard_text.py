@@ -5,16 +5,14 @@ from app.facts.run_events import OVERFIT, events
 from app.facts.train_scenes import SHIFTED, TRAIN_SCENES
 
 from burnish_app.wording.guard_text import (
-    CHECKS,
     EarlyStoppingSettings,
     bad_steps_text,
     best_so_far,
     early_stopping_text,
     guard_verdict,
     read_early_stopping,
-    rollback_text,
 )
-from burnish_engine.contract.run.events import BestKept, EvaluationDone, GuardReported, RolledBack, RunEnded
+from burnish_engine.contract.run.events import BestKept, EvaluationDone, GuardReported, RunEnded
 from burnish_engine.contract.run.fold import RunState, fold, fold_all
 
 
@@ -52,20 +50,9 @@ def test_what_is_wrong_comes_with_cause_and_remedy(event, status):
     )
 
 
-def test_every_check_of_the_engine_has_words():
-    from burnish_engine.train.guard.findings import CHECKS as ENGINE
-
-    assert set(CHECKS) == set(ENGINE)
-
-
-def test_going_back_is_told_once():
+def test_steps_that_were_undone_are_not_told_twice():
     troubled = fold_all(RunState(), TRAIN_SCENES["troubled"][1])
-    assert rollback_text(troubled.rollbacks[0]).startswith(
-        "At step 132 the run went back to step 100 and goes on at half the learning rate. 3 of the last 3"
-    )
     assert bad_steps_text(troubled) == "", "those are the rollback's"
-    back = RolledBack(step=7, to_step=0, factor=0.25, reason="")
-    assert "went back to the beginning and goes on at 0.25 times" in rollback_text(back)
     alone = fold_all(RunState(), TRAIN_SCENES["bad_loss"][1])
     assert bad_steps_text(alone).startswith("1 step without a usable gradient (step 132)")
 

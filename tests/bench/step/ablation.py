@@ -34,7 +34,7 @@ from burnish_engine.models.decoder.experts.expert_half import ExpertHalf
 from burnish_engine.models.decoder.layer_types import SavedActivations, not_none
 from burnish_engine.models.host_memory.copy_stream import CopyStream
 from burnish_engine.models.host_memory.offloader import HasOffloaded, Offloader
-from burnish_engine.train.fast import micro_batch_step
+from burnish_engine.train.fast import packed_batch
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 from burnish_kernels.attention.documents import Documents
 from burnish_kernels.moe_sort.order import TILE_ROWS, ExpertOrder, empty_order
@@ -123,7 +123,7 @@ def _fetch_only_the_next(self: Offloader, layers: Sequence[HasOffloaded | None])
 
 _backward, _copy, _prefetch = ExpertHalf.backward, CopyStream.copy, Offloader.prefetch
 WITHOUT: Mapping[str, Sequence[tuple[object, str, Callable[..., Any]]]] = {
-    "metadata": [(micro_batch_step, "SequenceMetadata", RebuiltMetadata)],
+    "metadata": [(packed_batch, "SequenceMetadata", RebuiltMetadata)],
     "reload": [(CopyStream, "copy", _copy_and_wait_for_what_comes), (Offloader, "prefetch", _fetch_only_the_next)],
     "routing": [
         (expert_half, "sort_by_expert", sort_expert_by_expert),

@@ -36,7 +36,7 @@ from burnish_engine.train.base.engine import EvaluationRequest
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.random_state import seed_everything
 from burnish_engine.train.base.stream import BatchStream
-from burnish_engine.train.choose_engine import make_engine
+from burnish_engine.train.engine_loader import make_engine
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
 from burnish_engine.train.fast.packed_batch import StepScalars, fill_buffer, write_scalars
 from burnish_kernels.registry import FP8_CAPABILITIES

@@ -22,9 +22,9 @@ from burnish_engine.contract.run.events import (
     RunStarted,
     StepDone,
 )
+from burnish_engine.contract.wording.tables import CHECKS
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.store import create_run, read_state, write_state
-from burnish_engine.train.guard.findings import CHECKS
 
 from support.runs.tiny_runs import tiny_recipe
 
@@ -66,8 +66,8 @@ def test_a_whole_training_in_a_log_tells_stages_the_prediction_and_what_came_of_
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(dump_recipe(tiny_recipe(tmp_path, max_steps=3)), encoding="utf-8")
     text, _ = said(capsys, "train", recipe, "--run-dir", tmp_path / "my run")
-    stages = ["opening the model...", "reading the data...", "predicted ", "evaluating...",
-              "step 3 ", "saving...", "Memory: predicted ", "Done."]  # fmt: skip
+    stages = ["Opening the model...", "Preparing the data...", "predicted ", "Reading held-out rows...",
+              "step 3 ", "Saving...", "Memory: predicted ", "Done."]  # fmt: skip
     places = [text.find(stage) for stage in stages]
     assert -1 not in places
     assert places == sorted(places)
@@ -107,7 +107,7 @@ def test_the_reference_of_preferences_is_named_and_not_called_reading_data(capsy
             progress.show(event)
     said = capsys.readouterr().out
     assert said.count("log-probabilities of X") == 2, "when it begins and when it is done"
-    assert said.count("reading the data") == 2
+    assert said.count("Preparing the data") == 2
 
 
 def test_the_check_that_is_made_is_named_and_counted():
@@ -252,7 +252,7 @@ def test_a_plan_says_what_its_time_leaves_out_and_why_it_knows_none(tmp_path, ca
     path.write_text(dump_recipe(tiny_recipe(tmp_path)), encoding="utf-8")
     text, _ = said(capsys, "plan", path)
     assert "training time" in text
-    assert "loading comes on top" in text
+    assert "Loading comes on top" in text
     text, _ = said(capsys, "plan", path, "--skip-data")
     assert "training time unknown" in text
     assert "--skip-data" in text

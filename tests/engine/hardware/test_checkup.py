@@ -16,9 +16,9 @@ from burnish_engine.hardware.gpu.kept_links import with_kept_links
 from burnish_engine.hardware.gpu.topology import topology
 from burnish_engine.hardware.notes import notes
 from burnish_engine.hardware.probe import probe
-from burnish_engine.hardware.recording import load, replay
 
 from support.machines.made_up import GIB, gpu_machine
+from support.machines.replay import load, replay
 
 FOLDER = Path(__file__).resolve().parents[2] / "golden" / "machines"
 

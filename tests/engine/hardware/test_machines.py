@@ -11,7 +11,8 @@ from burnish_engine.hardware.gpu.gpu_table import gpu_rates
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.gpu.topology import topology
 from burnish_engine.hardware.notes import notes
-from burnish_engine.hardware.recording import load, replay
+
+from support.machines.replay import load, replay
 
 FOLDER = Path(__file__).resolve().parents[2] / "golden" / "machines"
 RECORDED = sorted(path.stem for path in FOLDER.glob("*.json"))

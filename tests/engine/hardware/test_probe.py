@@ -8,7 +8,9 @@ import pytest
 
 from burnish_engine.hardware.host.system import read_system
 from burnish_engine.hardware.probe import probe
-from burnish_engine.hardware.recording import record, replay
+from burnish_engine.hardware.recording import record
+
+from support.machines.replay import replay
 
 
 class NvmlError(Exception):

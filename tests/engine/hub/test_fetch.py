@@ -205,7 +205,7 @@ def test_of_two_at_once_one_downloads_and_the_other_waits(hub, model):
     run(lambda what, done, total: told.append(what))
     first.join()
     assert folders == [fetched_model_dir(NAME)] * 2
-    assert any("waiting for another download" in what for what in told)
+    assert any("Waiting for another download" in what for what in told)
     assert hub.sent(WEIGHTS) == len(model.files[WEIGHTS])
 
 

@@ -20,7 +20,7 @@ def test_a_busy_hub_is_waited_for(hub, model):
     told = []
     assert fetch(NAME, progress=lambda what, done, total: told.append(what)).is_dir()
     assert not model.busy
-    assert any("waiting" in what and "503" in what for what in told)
+    assert any("Waiting" in what and "503" in what for what in told)
 
 
 @pytest.mark.full

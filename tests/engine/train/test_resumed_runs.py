@@ -72,7 +72,7 @@ def test_an_automatic_run_stays_with_what_was_chosen_when_it_began(make_run):
     """Also where the other engine could train it by now, in another precision, with more threads, packed."""
     paths = make_run(max_steps=4)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("burnish_engine.train.choose_engine.why_not", lambda *_: "Triton is not installed")
+        patch.setattr("burnish_engine.train.engine_loader.why_not", lambda *_: "Triton is not installed")
         patch.setattr(run_setup, "choose_precision", lambda *_: "bf16")
         patch.setattr(run_setup, "choose_threads", lambda *_: 2)
         patch.setattr("burnish_engine.train.plain.plain_engine.choose_layout", lambda *_: ("padded", ""))

@@ -7,7 +7,8 @@ from unittest.mock import patch
 from burnish_engine.contract.facts.facts import DatasetFacts, LengthStats
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe.recipe_export import TargetSection
-from burnish_engine.hardware.recording import replay
+
+from support.machines.replay import replay
 
 GIB = 2**30
 RECORDINGS = Path(__file__).resolve().parents[2] / "golden" / "machines"

@@ -4,7 +4,7 @@
 
 from types import SimpleNamespace
 
-from burnish_engine.hardware.recording import ReplayedError
+from support.machines.replay import ReplayedError
 
 GIB = 2**30
 NOT_SUPPORTED = 3

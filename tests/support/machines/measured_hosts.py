@@ -9,7 +9,8 @@ from typing import Any
 
 from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.hardware.gpu.bandwidth import MeasuredLinks, merge_measurements
-from burnish_engine.hardware.recording import load, replay
+
+from support.machines.replay import load, replay
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 AT_ONCE = {"gpus": 4, "to_gpus_gb_s": 4 * 43.1, "from_gpus_gb_s": 4 * 34.6, "both_ways_gb_s": 8 * 21.9}

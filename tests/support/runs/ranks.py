@@ -14,7 +14,7 @@ from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.decoder.lora_adapter import LoraAdapter
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.stream import BatchStream
-from burnish_engine.train.choose_engine import make_engine
+from burnish_engine.train.engine_loader import make_engine
 from burnish_engine.train.exchange.windows import FileWindow
 from burnish_engine.train.parallel.link import Link
 from burnish_engine.train.parallel.rank_server import RankServer

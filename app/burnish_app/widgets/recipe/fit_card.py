@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QVBoxLayout
 
-from burnish_app.look.language import tr
+from burnish_app.look.language import say, tr
 from burnish_app.look.theme import UNIT
-from burnish_app.recipe.plan_text import fit_verdict, time_text
+from burnish_app.recipe.plan_text import time_text
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import Value, body, caption, headline, set_tone
@@ -18,6 +18,7 @@ from burnish_app.wording.numbers import count_text, duration_text
 from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.units import file_size, memory_size
+from burnish_engine.contract.wording.sentences import fit_sentence
 
 _DISK_HINT = tr("Checkpoints and what was trained. An export takes more afterwards.")
 _ADAPTER_HINT = tr("Those of the adapter. The model itself stays as it is.")
@@ -106,7 +107,7 @@ class FitCard(Card):
         self.trained.setToolTip(_FULL_HINT if full_fine_tuning else _ADAPTER_HINT)
         self._state.setText(where or plan.speed_source)
         self._state.setToolTip(plan.speed_source)
-        self.verdict.setText(fit_verdict(plan))
+        self.verdict.setText(say(fit_sentence(plan)))
         set_tone(self.verdict, "" if plan.fits else "error")
         free = memory_size(plan.memory_free_bytes)
         device = tr("{device} of {where}").format(device=plan.device, where=where) if where else plan.device

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
-from burnish_app.look.language import tr
+from burnish_app.look.language import say, tr
 from burnish_app.look.theme import UNIT
 from burnish_app.state.guide_pages import PLACE_PROPERTY
 from burnish_app.widgets.basic.buttons import quiet
@@ -18,10 +18,10 @@ from burnish_app.wording.guard_text import (
     early_stopping_text,
     forgetting_text,
     guard_verdict,
-    rollback_text,
 )
 from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.run.fold import RunState
+from burnish_engine.contract.wording.sentences import rollback_sentence
 
 _ICON_PX = 20
 
@@ -86,7 +86,7 @@ class RunVerdict(QWidget):
         found = guard_verdict(state, over=over)
         if found is not None and found.sentence in problem:
             found = None
-        notes = [(rollback_text(back), "warning") for back in state.rollbacks]
+        notes = [(say(rollback_sentence(back)), "warning") for back in state.rollbacks]
         bad, stops = bad_steps_text(state), early_stopping_text(state, stopping)
         notes += [(bad, "warning")] if bad else []
         notes += [(stops, "muted")] if stops else []

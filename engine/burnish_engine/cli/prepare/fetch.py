@@ -14,10 +14,12 @@ from burnish_engine.cli.terminal import out, print_json, styled
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts.advice import CatalogModel
 from burnish_engine.contract.units import file_size
+from burnish_engine.contract.wording.tables import DOWNLOAD_STAGES, recognize
 from burnish_engine.hub.files import ModelListing
 from burnish_engine.hub.manifest import read_manifest
 
 _TOKEN_VARIABLE = "HF_TOKEN"  # noqa: S105  the name of the variable that huggingface_hub reads too
+_WAITING = {stage: DOWNLOAD_STAGES[stage] for stage in ("wait", "resume", "retry")}
 
 
 def fetch(
@@ -123,7 +125,7 @@ class _Display:
         self._bar.update(self._task, description=what, completed=done, total=total or None)
         if self._quiet or out.is_terminal:
             return
-        if what.startswith("waiting") and what != self._waiting:
+        if recognize(what, _WAITING) and what != self._waiting:
             self._waiting = what
             out.print(what)
         tenths = done * 10 // total if total else 0

@@ -26,6 +26,7 @@ from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import is_address
 from burnish_engine.contract.recipe.recipe_preference import Objective
 from burnish_engine.contract.units import memory_size, plural
+from burnish_engine.contract.wording.sentences import fit_sentence
 
 
 def suggest(
@@ -169,7 +170,7 @@ def _show(result: Suggestion, what_next: str) -> None:
 def _summary(plan: RunPlan) -> Text:
     time = f", about {duration(plan.total_seconds)}" if plan.total_seconds is not None else ""
     steps = f" in {plural(plan.steps, 'step')}" if plan.steps else ""
-    fits = "[bold]Fits[/]" if plan.fits else "[bold red]Does not fit[/]"
+    verdict = "[bold]{}[/]" if plan.fits else "[bold red]{}[/]"
     memory = f"{memory_size(plan.memory_bytes)} of {memory_size(plan.memory_free_bytes)} free"
     speed = f"{plan.tokens_per_s:,.0f} tokens/s{time}{steps}"
-    return styled(fits + ": {} on {}, {}.", memory, plan.device, speed)
+    return styled(verdict + " {} on {}, {}.", fit_sentence(plan), memory, plan.device, speed)

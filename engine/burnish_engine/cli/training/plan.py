@@ -19,6 +19,8 @@ from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.units import file_size, memory_size, plural
+from burnish_engine.contract.wording.sentences import fit_sentence, time_sentence
+from burnish_engine.contract.wording.tables import LOADING
 
 _ROUGH = "steps and training time are unknown or rough"
 
@@ -105,16 +107,6 @@ def inspect_data(recipe: Recipe) -> DatasetFacts:
     return facts
 
 
-def _beside(result: RunPlan) -> str:
-    """Say how much of the time is for other things than steps."""
-    others = [part for part in result.times if part.name != "steps"]
-    seconds = sum(part.seconds for part in others)
-    if not others:
-        return "; loading and evaluation come on top"
-    names = ", ".join(part.name.replace("_", " ") for part in others)
-    return f"; {duration(seconds)} of it for {names}; loading comes on top"
-
-
 def show_plan(result: RunPlan, unread: str = "") -> None:
     """Print a plan.
 
@@ -146,7 +138,10 @@ def show_plan(result: RunPlan, unread: str = "") -> None:
     table.add_row("speed", f"{result.tokens_per_s:,.0f} tokens/s", result.speed_source)
     if (seconds := result.total_seconds) is not None and result.tokens is not None:
         work = f"{result.tokens:,} tokens" + (f" in {plural(result.steps, 'step')}" if result.steps else "")
-        table.add_row("training time", duration(seconds), f"{work}{_beside(result)}")
+        table.add_row("training time", duration(seconds), work)
+        for spent in result.times:
+            table.add_row("", "", str(time_sentence(spent, duration)))
+        table.add_row("", "", LOADING if result.times else "Loading and evaluation come on top.")
     elif unread:
         table.add_row("training time", "unknown", "the data was not read")
     out.print(table)
@@ -156,4 +151,4 @@ def show_plan(result: RunPlan, unread: str = "") -> None:
         out.dim(f"note: {note}")
     for problem in result.problems:
         out.problem(problem)
-    out.print("Fits." if result.fits else "Does not fit.", style="bold")
+    out.print(str(fit_sentence(result)), style="bold")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import cast
 
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 from rich.text import Text
@@ -32,22 +31,16 @@ from burnish_engine.contract.run.events import (
     Warned,
 )
 from burnish_engine.contract.run.fold import RunState, fold
-from burnish_engine.contract.units import memory_size, plural, short_time
-from burnish_engine.train.guard.findings import CHECKS, Check
+from burnish_engine.contract.units import memory_size, plural
+from burnish_engine.contract.wording.sentences import (
+    best_sentence,
+    exchange_sentence,
+    memory_sentence,
+    progress_sentence,
+    rollback_sentence,
+)
+from burnish_engine.contract.wording.tables import CHECKS, FIRST_STEP, PHASES
 
-_PHASES = {
-    "loading": "opening the model",
-    "preparing": "reading the data",
-    "weights": "loading the model",
-    "checking": "checking that it will learn",
-    "dry_run": "dry run of the longest pass",
-    "training": "training",
-    "evaluating": "evaluating",
-    "sampling": "answering the fixed prompts",
-    "scoring": "answering held-out rows for the score",
-    "saving": "saving",
-    "paused": "paused",
-}
 _STOPPING = {
     "evaluating": "Stopping after this evaluation and saving",
     "saving": "Saving already; it ends by itself",
@@ -142,7 +135,7 @@ class RunProgress:
         phase, description = event.phase, _phase_text(event)
         self._bar.update(self._bar_task(), description=description, detail="")
         if phase == "paused":
-            out.print("paused (`burnish runs resume` goes on)")
+            out.print(f"{description} (`burnish runs resume` continues)")
         elif phase != "training" and not out.is_terminal:
             out.print(f"{description}...")
 
@@ -151,7 +144,7 @@ class RunProgress:
         if not before.beginnings or before.last_step is not None:
             return  # the first stage begins, or there was a step already
         last = before.beginnings[-1]
-        done = "the first step" if last.phase == "training" else _phase_text(last)
+        done = FIRST_STEP if last.phase == "training" else _phase_text(last)
         sign = "✓ " if "utf" in out.encoding else ""
         self._bar.console.print(styled("[dim]{}{}: {}[/]", sign, done, duration(max(event.t - last.t, 0.0))))
 
@@ -170,23 +163,19 @@ class RunProgress:
 
 def progress_text(event: PhaseProgress) -> str:
     """Describe how far a phase is; of checks, which one is being made."""
-    if event.unit == "checks":
-        check = CHECKS.get(cast("Check", event.what), event.what)
-        return f"check {event.done + 1} of {event.total}: {check}"
-    return f"{event.done:,} of {event.total:,} {event.unit}"
+    check = f": {CHECKS.get(event.what, event.what)}" if event.unit == "checks" else ""
+    return f"{progress_sentence(event)}{check}"
 
 
 def memory_text(run: RunState) -> str:
     """Describe the predicted and the measured peak of memory; empty where one is unknown."""
-    if run.plan is None or not run.peak_bytes:
-        return ""
-    return f"Memory: predicted {memory_size(run.plan.memory_bytes)}, measured {memory_size(run.peak_bytes)}."
+    return f"{memory_sentence(run)}." if run.plan is not None and run.peak_bytes else ""
 
 
 def _phase_text(event: PhaseChanged) -> str:
     """Name a phase; a part of the preparation that has a name of its own by that."""
     own = event.detail if event.phase == "preparing" else ""
-    return f"computing the {own}" if own else _PHASES[event.phase]
+    return f"Computing the {own}" if own else PHASES[event.phase]
 
 
 def _line(event: Event) -> str | Text:
@@ -244,16 +233,13 @@ def preferred_text(event: StepDone | EvaluationDone) -> str:
 def _other_line(event: Event) -> str | Text:
     match event:
         case ExchangeMeasured():
-            expected = f", predicted {short_time(event.expected_ms / 1000)}" if event.expected_ms is not None else ""
-            took = short_time(event.measured_ms / 1000)
-            return f"one exchange of gradients among {event.gpus} processes: {took}{expected}"
+            return str(exchange_sentence(event))
         case GuardReported(verdict="training"):
             return styled("[dim]{}[/]", event.sentence)
         case GuardReported():
             return styled(_NOTE, f"{event.sentence} {event.cause} {event.remedy}")
         case RolledBack():
-            where = f"step {event.to_step}" if event.to_step else "the beginning"
-            return styled(_NOTE, f"{event.reason} Going back to {where}, on at {event.factor:g} of the rate.")
+            return styled(_NOTE, str(rollback_sentence(event)))
         case GeneralTextDone():
             return f"loss on general text at step {event.step}: {event.loss:.2f}"
         case TaskScored():
@@ -261,6 +247,6 @@ def _other_line(event: Event) -> str | Text:
             name = METRIC_NAMES[event.score.metric]
             return f"{name} at step {event.step}: {event.score.figures}, 95 % interval {low:.0%} to {high:.0%}"
         case BestKept():
-            return f"the result is that of step {event.step}: held-out loss {event.loss:.4f}"
+            return str(best_sentence(event))
         case _:
             return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -30,6 +30,7 @@ from burnish_engine.contract.run.hardware_log import read_history
 from burnish_engine.contract.run.notes import read_notes, split_tags, write_notes
 from burnish_engine.contract.run.process_end import death_text
 from burnish_engine.contract.units import energy_size
+from burnish_engine.contract.wording.sentences import rollback_sentence
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.jobs import actions, lease, trash
@@ -106,7 +107,7 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
             warned.add(event.message)
             out.print(f"note: {event.message}")
         elif isinstance(event, RolledBack):
-            out.print(_rolled_back_text(event))
+            out.print(str(rollback_sentence(event)))
     for line in _step_lines(now.steps):
         out.print(line)
     for line in filter(None, (memory_text(now), f"Energy of the GPU: {energy_size(joules)}" if joules else "")):
@@ -137,40 +138,24 @@ def stop(
     return _command(run, "stop_now" if now else "stop")
 
 
-@app.command()
-def pause(run: RunArgument) -> int:
-    """Save a run and hold it, keeping its memory."""
-    return _command(run, "pause")
+def _sender(name: CommandName) -> Callable[[str], int]:
+    """Make the function that sends a run this command."""
+
+    def send(run: RunArgument) -> int:
+        return _command(run, name)
+
+    return send
 
 
-@app.command()
-def suspend(run: RunArgument) -> int:
-    """Save a run, end its process and free its memory.
-
-    `burnish runs resume` starts it again.
-    """
-    return _command(run, "suspend")
-
-
-@app.command()
-def checkpoint(run: RunArgument) -> int:
-    """Save a checkpoint now and go on."""
-    return _command(run, "checkpoint")
-
-
-@app.command()
-def sample(run: RunArgument) -> int:
-    """Let a run answer its recipe's prompts now."""
-    return _command(run, "sample")
-
-
-@app.command("smaller-plan")
-def smaller_plan(run: RunArgument) -> int:
-    """Go on with the next smaller memory plan.
-
-    It is slower, and computes the same numbers.
-    """
-    return _command(run, "smaller_plan")
+_SENT: dict[CommandName, str] = {
+    "pause": "Save a run and hold it, keeping its memory.",
+    "suspend": "Save a run, end its process and free its memory.\n\n`burnish runs resume` starts it again.",
+    "checkpoint": "Save a checkpoint now and continue.",
+    "sample": "Let a run answer its recipe's prompts now.",
+    "smaller_plan": "Continue with the next smaller memory plan.\n\nIt is slower, and computes the same numbers.",
+}
+for _name, _help in _SENT.items():
+    app.command(_name.replace("_", "-"), help=_help)(_sender(_name))
 
 
 @app.command()
@@ -299,11 +284,6 @@ def _command(run: str, name: CommandName) -> int:
         time.sleep(0.2)
     out.print(f"{paths.root.name} has not answered yet; it takes commands between steps.")
     return ExitCode.DONE
-
-
-def _rolled_back_text(event: RolledBack) -> str:
-    where = f"step {event.to_step}" if event.to_step else "the beginning"
-    return f"went back from step {event.step} to {where}: {event.reason}"
 
 
 def _card(paths: RunPaths) -> tuple[RunCard | None, str]:

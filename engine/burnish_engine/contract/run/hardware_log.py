@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Self
 
@@ -28,19 +28,6 @@ from burnish_engine.contract.run.columns import GrowingColumn, numbers
 from burnish_engine.contract.run.growing_file import FoldedFile
 
 _WORKING = 0.3  # load from which a card has its connection at full speed
-_COLUMNS = (
-    "used_bytes",
-    "ours_bytes",
-    "spilled_bytes",
-    "load",
-    "temperature_c",
-    "power_w",
-    "clock_mhz",
-    "memory_clock_mhz",
-    "fan",
-    "to_gpu_gb_s",
-    "from_gpu_gb_s",
-)
 
 
 @dataclass(frozen=True)
@@ -114,6 +101,10 @@ class GpuHistory:
             energy_j=self.energy_j + (sample.power_w or 0.0) * seconds,
             throttle_s=throttle_s,
         )
+
+
+_COLUMNS = tuple(column.name for column in fields(GpuHistory) if column.name in GpuSample.model_fields)
+"""Columns that hold a field of the samples as it is."""
 
 
 @dataclass(frozen=True)

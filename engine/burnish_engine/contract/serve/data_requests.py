@@ -75,3 +75,6 @@ class EstimateRequest(ProtocolRequest):
     machine: MachineFacts | None = Field(
         default=None, description="Another machine to plan for, as its own server describes it; null: this one."
     )
+
+
+RequestsOnData = InspectRequest | ColumnsRequest | RowsRequest | PreviewRequest | EstimateRequest | OffersRequest

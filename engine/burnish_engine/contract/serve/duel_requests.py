@@ -54,3 +54,6 @@ class ResumeDuelRequest(ProtocolRequest):
 
     method: Literal["resume_duel"] = "resume_duel"
     folder: str
+
+
+RequestsOnDuels = PlanDuelRequest | StartDuelRequest | DuelsRequest | StopDuelRequest | ResumeDuelRequest

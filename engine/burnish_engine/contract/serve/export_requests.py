@@ -57,3 +57,6 @@ class HandOverRequest(ProtocolRequest):
     run: str
     file: str = Field(description="Name of a GGUF file in the run's export folder.")
     program: ProgramName
+
+
+RequestsOnExports = ForecastRequest | ExportRequest | CancelExportRequest | ProgramsRequest | HandOverRequest

@@ -177,3 +177,23 @@ class FreeRequest(ProtocolRequest):
     """End the chat processes and free their memory. Result: `done`."""
 
     method: Literal["free"] = "free"
+
+
+RequestsOnModels = (
+    DoctorRequest
+    | MachineRequest
+    | HardwareRequest
+    | ModelRequest
+    | ModelsRequest
+    | LocalModelsRequest
+    | SearchHubRequest
+    | CheckFilesRequest
+    | AdapterRequest
+    | DownloadsRequest
+    | DownloadRequest
+    | FetchRequest
+    | WhatFitsRequest
+    | SuggestRequest
+    | ChatRequest
+    | FreeRequest
+)

@@ -11,65 +11,13 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, TypeAdapter
 
-from burnish_engine.contract.serve.data_requests import (
-    ColumnsRequest,
-    EstimateRequest,
-    InspectRequest,
-    OffersRequest,
-    PreviewRequest,
-    RowsRequest,
-)
-from burnish_engine.contract.serve.duel_requests import (
-    DuelsRequest,
-    PlanDuelRequest,
-    ResumeDuelRequest,
-    StartDuelRequest,
-    StopDuelRequest,
-)
-from burnish_engine.contract.serve.export_requests import (
-    CancelExportRequest,
-    ExportRequest,
-    ForecastRequest,
-    HandOverRequest,
-    ProgramsRequest,
-)
+from burnish_engine.contract.serve.data_requests import RequestsOnData
+from burnish_engine.contract.serve.duel_requests import RequestsOnDuels
+from burnish_engine.contract.serve.export_requests import RequestsOnExports
 from burnish_engine.contract.serve.messages import Message
-from burnish_engine.contract.serve.model_requests import (
-    AdapterRequest,
-    ChatRequest,
-    CheckFilesRequest,
-    DoctorRequest,
-    DownloadRequest,
-    DownloadsRequest,
-    FetchRequest,
-    FreeRequest,
-    HardwareRequest,
-    LocalModelsRequest,
-    MachineRequest,
-    ModelRequest,
-    ModelsRequest,
-    SearchHubRequest,
-    SuggestRequest,
-    WhatFitsRequest,
-)
+from burnish_engine.contract.serve.model_requests import RequestsOnModels
 from burnish_engine.contract.serve.protocol_line import ProtocolLine, ProtocolRequest
-from burnish_engine.contract.serve.run_requests import (
-    AnnotateRequest,
-    CommandRequest,
-    CompareRequest,
-    DeleteRequest,
-    HeldOutRequest,
-    PlanSweepRequest,
-    PurgeRequest,
-    RestoreRequest,
-    ResumeRequest,
-    RunsRequest,
-    StartRequest,
-    StartSweepRequest,
-    StopBenchRequest,
-    SweepsRequest,
-    VoteRequest,
-)
+from burnish_engine.contract.serve.run_requests import RequestsOnRuns
 
 
 class CancelRequest(ProtocolRequest):
@@ -80,54 +28,7 @@ class CancelRequest(ProtocolRequest):
 
 
 Request = Annotated[
-    DoctorRequest
-    | MachineRequest
-    | HardwareRequest
-    | ModelRequest
-    | ModelsRequest
-    | LocalModelsRequest
-    | SearchHubRequest
-    | CheckFilesRequest
-    | AdapterRequest
-    | DownloadsRequest
-    | DownloadRequest
-    | FetchRequest
-    | InspectRequest
-    | ColumnsRequest
-    | RowsRequest
-    | PreviewRequest
-    | EstimateRequest
-    | OffersRequest
-    | WhatFitsRequest
-    | SuggestRequest
-    | ChatRequest
-    | FreeRequest
-    | RunsRequest
-    | StartRequest
-    | ResumeRequest
-    | CommandRequest
-    | DeleteRequest
-    | RestoreRequest
-    | PurgeRequest
-    | AnnotateRequest
-    | HeldOutRequest
-    | VoteRequest
-    | CompareRequest
-    | StopBenchRequest
-    | PlanSweepRequest
-    | StartSweepRequest
-    | SweepsRequest
-    | PlanDuelRequest
-    | StartDuelRequest
-    | DuelsRequest
-    | StopDuelRequest
-    | ResumeDuelRequest
-    | ForecastRequest
-    | ExportRequest
-    | CancelExportRequest
-    | ProgramsRequest
-    | HandOverRequest
-    | CancelRequest,
+    RequestsOnModels | RequestsOnData | RequestsOnRuns | RequestsOnDuels | RequestsOnExports | CancelRequest,
     Field(discriminator="method"),
 ]
 """Union of all requests of a client."""

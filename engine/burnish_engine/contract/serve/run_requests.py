@@ -142,3 +142,22 @@ class SweepsRequest(ProtocolRequest):
     """List the sweeps that have runs, newest first. Result: `sweeps`."""
 
     method: Literal["sweeps"] = "sweeps"
+
+
+RequestsOnRuns = (
+    RunsRequest
+    | StartRequest
+    | ResumeRequest
+    | CommandRequest
+    | DeleteRequest
+    | RestoreRequest
+    | PurgeRequest
+    | AnnotateRequest
+    | HeldOutRequest
+    | VoteRequest
+    | CompareRequest
+    | StopBenchRequest
+    | PlanSweepRequest
+    | StartSweepRequest
+    | SweepsRequest
+)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from hashlib import blake2b
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from burnish_engine.data.pipeline.row_checks import RowChecks
 from burnish_engine.data.rows.conversation import Conversation
 from burnish_engine.data.rows.near_duplicates import minhash_bands
 from burnish_engine.data.rows.row_log import RowLog
+from burnish_engine.data.rows.row_readers import PreferenceReader, ShapeReader, row_reader
 from burnish_engine.data.rows.shapes import PAIR_TOO_LONG, ColumnLayout
 from burnish_engine.data.templates.row_renderer import RowRenderer
 from burnish_engine.data.templates.spans import RenderedRow
@@ -151,7 +152,8 @@ class RowPipeline:
             DataError: The template is hostile.
         """
         log = RowLog(rows=len(batch.rows))
-        read = [self._read(batch, row, log) for row in batch.rows]
+        reader = row_reader(batch.layout, self._data.system_prompt, bad_too=self._labels)
+        read = [self._read(batch, reader, row, log) for row in batch.rows]
         usable = list[_UsableRow]()
         for index, row in enumerate(self._rendered(read)):
             number = batch.rows[index][0]
@@ -192,7 +194,9 @@ class RowPipeline:
                 tokens.append(Encoded.joined(both))
         return rows, tokens
 
-    def _read(self, batch: RowBatch, row: tuple[int, str, str], log: RowLog) -> tuple[Conversation, ...] | RowError:
+    def _read(
+        self, batch: RowBatch, reader: ShapeReader, row: tuple[int, str, str], log: RowLog
+    ) -> tuple[Conversation, ...] | RowError:
         """Parse a row and check its content.
 
         Returns:
@@ -205,18 +209,17 @@ class RowPipeline:
         try:
             if problem:
                 raise RowError(problem)
-            conversation = self.conversation(batch.layout, batch.name, number, text)
-            ref = RowRef(batch.source, number)
-            if not self._pairs:
-                self._checks.content(conversation, ref, log)
-                return (conversation,)
-            values = parsed(text, batch.name, number)
-            rejected = batch.layout.rejected(values, conversation, self._data.system_prompt)
-            both = (*conversation.messages, rejected.messages[-1])
-            self._checks.content(replace(conversation, messages=both), ref, log)
+            values = self._parsed(batch.name, number, text)
+            conversation = checked = reader.read(values, number, batch.name)
+            row_conversations: tuple[Conversation, ...] = (conversation,)
+            if self._pairs:  # the collector refuses other shapes
+                rejected = cast("PreferenceReader", reader).rejected(values, conversation)
+                row_conversations = (conversation, rejected)
+                checked = replace(conversation, messages=(*conversation.messages, rejected.messages[-1]))
+            self._checks.content(checked, RowRef(batch.source, number), log)
         except RowError as error:
             return error
-        return conversation, rejected
+        return row_conversations
 
     def _rendered(
         self, rows: Sequence[tuple[Conversation, ...] | RowError]
@@ -238,20 +241,14 @@ class RowPipeline:
                     pairs.append((piece, text))
             yield error or pairs
 
-    def conversation(self, layout: ColumnLayout, name: str, number: int, text: str) -> Conversation:
-        """Parse a row into a conversation.
-
-        Raises:
-            RowError: The row cannot be used, or it cannot be read and the recipe drops such rows.
-            BrokenRowError: The row cannot be read, and the recipe does not drop such rows.
-        """
+    def _parsed(self, name: str, number: int, text: str) -> dict[str, Any]:
+        """Parse the JSON of a row; where that fails, the recipe says whether the row or the file is refused."""
         try:
-            values = parsed(text, name, number)
+            return parsed(text, name, number)
         except BrokenRowError as error:
             if self._data.broken_rows == "drop":
                 raise RowError(error.reason) from None
             raise
-        return layout.conversation(values, number, name, self._data.system_prompt, bad_too=self._labels)
 
     def _pieces(self, rows: Sequence[tuple[Conversation, ...]]) -> Sequence[Sequence[Conversation]]:
         """Return the pieces of each row: several where it is too long and the recipe splits such chats."""

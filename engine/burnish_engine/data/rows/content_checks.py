@@ -66,7 +66,7 @@ _PHRASE = re.compile(r"(.{1,60}?)\1{9,}", re.DOTALL)
 def secrets_in(text: str) -> Iterator[str]:
     """Yield the kinds of secrets that a text seems to hold."""
     for name, (hints, pattern) in SECRETS.items():
-        if any(hint in text for hint in hints) and pattern.search(text):
+        if any(map(text.__contains__, hints)) and pattern.search(text):
             yield name
 
 

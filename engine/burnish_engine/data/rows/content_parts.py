@@ -119,11 +119,7 @@ def is_supervised(turn: dict[str, Any], role: str, parts: ContentParts | None) -
 
 
 def _all_learned(ranges: Any, text: str | None) -> bool:
-    """Whether Axolotl's ranges of a reply's characters, ends included, train on all of it; no range: not learned.
-
-    Raises:
-        RowError: Only a part of the reply is supervised, or the ranges cannot be read.
-    """
+    """Whether Axolotl's ranges of a reply's characters, ends included, train on all of it; no range: not learned."""
     try:
         learned = sorted((one["begin_offset"], one["end_offset"]) for one in ranges if one["train"])
         end = 0

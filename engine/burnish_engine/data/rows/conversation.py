@@ -180,6 +180,9 @@ def messages_of(turns: Sequence[Any]) -> list[Message]:
         ]
     messages = list[Message]()
     for turn in turns:
+        if (plain := _plain_message(turn)) is not None:
+            messages.append(plain)
+            continue
         speakers = speakers_in(turn)
         for one in [{"role": name, "content": turn[name]} for name in speakers] or [turn]:
             role, found = _messages_in(one)
@@ -190,12 +193,19 @@ def messages_of(turns: Sequence[Any]) -> list[Message]:
     return messages
 
 
-def _with_calls(reply: Message, call: Message) -> Message:
-    """Join a reply with the tool calls of the turn that follows it.
+def _plain_message(turn: Any) -> Message | None:
+    """Return the message of a turn that has a role and a text alone, as most turns do; None of any other."""
+    if not isinstance(turn, dict) or len(turn) != 2:
+        return None
+    (first, name), (second, content) = turn.items()
+    if first not in ROLE_KEYS or second not in _CONTENT_KEYS or type(content) is not str:
+        return None
+    role = known_role(name)
+    return Message(role, valid_unicode(content)) if role and role != "call" else None
 
-    Raises:
-        RowError: Only one of the two is supervised.
-    """
+
+def _with_calls(reply: Message, call: Message) -> Message:
+    """Join a reply with the tool calls of the turn that follows it."""
     if reply.supervised != call.supervised:
         raise RowError(PARTLY_SUPERVISED)
     calls = [*reply.extras.get("tool_calls", ()), *call.extras["tool_calls"]]
@@ -203,11 +213,7 @@ def _with_calls(reply: Message, call: Message) -> Message:
 
 
 def _messages_in(turn: Any) -> tuple[str, list[Message]]:
-    """Parse a turn into its role and its messages: several where parts of it are tool results.
-
-    Raises:
-        RowError: The turn is not an object, has no known role, or has neither text nor a tool call.
-    """
+    """Parse a turn into its role and its messages: several where parts of it are tool results."""
     if not isinstance(turn, dict):
         raise RowError("a message is not an object")
     if needs_media(turn, _CONTENT_KEYS):

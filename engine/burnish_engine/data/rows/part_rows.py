@@ -12,6 +12,7 @@ from burnish_engine.data.files.problems import BrokenRowError
 from burnish_engine.data.files.read import Table
 from burnish_engine.data.rows.column_readings import CandidateReading
 from burnish_engine.data.rows.conversation import Conversation
+from burnish_engine.data.rows.row_readers import row_reader
 from burnish_engine.data.rows.shapes import ColumnLayout
 
 
@@ -61,7 +62,7 @@ class RowSource:
             positions: indices of the rows in the part, from 0, ascending.
             system_prompt: text that is put first in conversations without a system message; empty adds none.
         """
-        wanted = iter(positions)
+        reader, wanted = row_reader(self.layout, system_prompt, bad_too=True), iter(positions)
         next_one = next(wanted, None)
         for position, (number, text) in enumerate(self.raw()):
             if next_one is None:
@@ -69,4 +70,4 @@ class RowSource:
             if position == next_one:
                 next_one = next(wanted, None)
                 values = parsed(str(text), self.part.name, number)
-                yield self.layout.conversation(values, number, self.part.name, system_prompt, bad_too=True)
+                yield reader.read(values, number, self.part.name)

@@ -79,12 +79,7 @@ def recognize(
 def _layout_from_recipe(
     names: Sequence[str], source: str, forced: str, columns: Sequence[str], samples: Sequence[dict[str, Any]]
 ) -> ColumnLayout:
-    """Build the layout from the recipe's columns, and recognize the columns that it does not name.
-
-    Raises:
-        UsageError: The columns make no shape, or not the forced one.
-        DataError: The file lacks a named column.
-    """
+    """Build the layout from the recipe's columns, and recognize the columns that it does not name."""
     pairs = {}
     for pair in columns:
         meaning, _, name = (part.strip() for part in pair.partition("="))
@@ -106,11 +101,7 @@ def _layout_from_recipe(
 
 
 def _completed_layout(pairs: dict[str, str], forced: str, samples: Sequence[dict[str, Any]]) -> ColumnLayout:
-    """Recognize the columns that the recipe does not name, as if the named ones had their usual names.
-
-    Raises:
-        UsageError: No reading is sure.
-    """
+    """Recognize the columns that the recipe does not name, as if the named ones had their usual names."""
     usual = {name: _USUAL_NAMES.get(meaning, meaning) for meaning, name in pairs.items()}
     own = {known: name for name, known in usual.items()}
     kept = [{name: value for name, value in row.items() if name in usual or name not in own} for row in samples]

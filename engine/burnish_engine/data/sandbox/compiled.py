@@ -63,6 +63,7 @@ class CompiledTemplate:
         limit_time(SPARE_S + COMPILE_S_PER_CHAR * len(source))
         try:
             self._template: Template = self._environment.from_string(source)
+            self._template.globals = dict(self._template.globals)  # each rendering copies them; jinja's map is slow
         except TemplateSyntaxError as error:
             what = f"is not valid Jinja: line {error.lineno}: {shorten(error.message, 100)}"
             raise TemplateFaultError(what, hostile=False) from None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import html
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from burnish_engine.duel.measures.instability import RULE
-from burnish_engine.duel.measures.outcome import RunOutcome
+from burnish_engine.duel.measures.outcome import WARM_UP_STEPS, RunOutcome
 from burnish_engine.duel.report.curves import (
     course_plots,
     grid_plot,
@@ -18,14 +19,24 @@ from burnish_engine.duel.report.curves import (
 )
 from burnish_engine.duel.report.figures import figures, preferred_percent
 from burnish_engine.duel.report.report_style import STYLE
-from burnish_engine.duel.report.report_text import AGAIN, CONDITIONS, CURVES, LEGEND, about, method, notes
 from burnish_engine.duel.report.svg import legend_sample
 from burnish_engine.duel.sides.differences import shown
 from burnish_engine.duel.state import DuelState
 from burnish_engine.duel.verdict.conclude import joules_per_1000
-from burnish_engine.duel.verdict.rates import pair_level
+from burnish_engine.duel.verdict.rates import SECOND_LOOKS, pair_level
 from burnish_engine.duel.verdict.verdict import DuelVerdict, few_seeds_note, headline
 
+_LEGEND = "Circles are single pairs of runs, the square is their mean, the bar its confidence interval."
+_CURVES = (
+    "Thin lines are single runs, thick ones the mean of a side; nats per learned token, with preferences per pair or "
+    "reply. The fall at the beginning is cut off. Time is that of optimizer steps, without loading, evaluation and "
+    "saving."
+)
+_CONDITIONS = "Read from the cards and events of the runs: of each seed over all sides, or of all runs."
+_AGAIN = (
+    "The first line repeats the duel. The others are for the duel's folder: the second writes this page again, the "
+    "rest repeat the last run of each side."
+)
 _KINDS = {"compared": "compared", "unfair": "unfair", "decided": "not compared"}
 
 
@@ -40,13 +51,13 @@ def render(state: DuelState) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{_text(title)}: a duel</title><style>{STYLE}</style></head><body><main>\n"
         f'<h1>{_text(title)}</h1><p class="headline">{_text(headline(state.verdicts))}</p>'
-        f'<p class="dim">{_text(about(state))}</p>\n{"".join(section(state) for section in sections)}'
+        f'<p class="dim">{_text(_about(state))}</p>\n{"".join(section(state) for section in sections)}'
         "</main></body></html>\n"
     )
 
 
 def _notes(state: DuelState) -> str:
-    return "".join(f'<p class="note">{_text(note)}</p>' for note in notes(state))
+    return "".join(f'<p class="note">{_text(note)}</p>' for note in _remarks(state))
 
 
 def _differences(state: DuelState) -> str:
@@ -68,7 +79,7 @@ def _verdicts(state: DuelState) -> str:
     cards = _card(*judge_intervals(state))
     cards += _card(against, share_intervals(state))
     few = few_seeds_note(state.options.seeds, pair_level(state.options.level, len(names)))
-    small = f'<p class="dim small">{_text(LEGEND if cards else "")} {_text(few)}</p>'
+    small = f'<p class="dim small">{_text(_LEGEND if cards else "")} {_text(few)}</p>'
     return f"<h2>Verdict</h2>{table}{cards}{small}\n"
 
 
@@ -96,7 +107,7 @@ def _curves(state: DuelState) -> str:
     cards = "".join(_card(title, plot) for title, plot in plots)
     return (
         f'<h2>Curves</h2>{_legend(state)}<div class="plots">{cards}</div>{_card(*training_plot(state))}'
-        f'<p class="dim small">{_text(CURVES)}</p>{_courses(state)}\n'
+        f'<p class="dim small">{_text(_CURVES)}</p>{_courses(state)}\n'
     )
 
 
@@ -124,7 +135,7 @@ def _conditions(state: DuelState) -> str:
         rows.append(
             [_head(one.what), f"<td{mark}>{_text(one.verdict)}</td>", f'<td class="dim">{_text(one.detail)}</td>']
         )
-    table = _table(["condition", "", ""], rows, caption=CONDITIONS)
+    table = _table(["condition", "", ""], rows, caption=_CONDITIONS)
     return f"<h2>Were the conditions the same?</h2>{table}\n" if rows else ""
 
 
@@ -152,7 +163,7 @@ def _cells(one: RunOutcome) -> Iterable[str]:
 
 
 def _method(state: DuelState) -> str:
-    return f'<h2>How it was done</h2><p class="small">{_text(method(state))}</p><p class="small">{_text(RULE)}</p>\n'
+    return f'<h2>How it was done</h2><p class="small">{_text(_how(state))}</p><p class="small">{_text(RULE)}</p>\n'
 
 
 def _again(state: DuelState) -> str:
@@ -161,7 +172,7 @@ def _again(state: DuelState) -> str:
     last = {one.spec.side: one.spec.id for one in state.outcomes}
     runs = [f"burnish train recipes/{name}.toml" for _, name in sorted(last.items())]
     lines = "\n".join([state.command, "burnish duel --resume .", *runs])
-    caption = "".join(f'<p class="dim small">{_text(line)}</p>' for line in (AGAIN, known))
+    caption = "".join(f'<p class="dim small">{_text(line)}</p>' for line in (_AGAIN, known))
     return f"<h2>To do it again</h2><pre>{_text(lines)}</pre>{caption}\n"
 
 
@@ -189,3 +200,48 @@ def _head(caption: str) -> str:
 
 def _text(value: Any) -> str:
     return html.escape(str(value))
+
+
+def _about(state: DuelState) -> str:
+    """State the date, the number of runs and the device."""
+    when = time.strftime("%Y-%m-%d", time.gmtime(state.created))
+    device = next((one.conditions.device for one in state.outcomes if one.conditions.device), "")
+    return ", ".join(part for part in (when, f"{len(state.outcomes)} runs", device) if part) + "."
+
+
+def _remarks(state: DuelState) -> list[str]:
+    """List the remarks that a reader needs before everything else."""
+    found = []
+    if state.status != "finished":
+        found.append("This duel is not finished: there are no verdicts yet.")
+    unfair = [f"{one.key}: {one.why}" for one in state.differences if one.kind == "unfair"]
+    if unfair:
+        found.append(f"The conditions are not the same, and were compared anyway, as asked ({'; '.join(unfair)}).")
+    broken = [one.what for one in state.checks if one.verdict == "differs"]
+    if broken:
+        found.append(f"The runs show that conditions were not the same ({'; '.join(broken)}).")
+    return found
+
+
+def _how(state: DuelState) -> str:
+    """Describe the method of the comparison."""
+    options = state.options
+    grid = "Each side ran at its recipe's own learning rate; none was searched for. "
+    if len(options.factors) > 1:
+        factors = ", ".join(f"{factor:.3g}" for factor in options.factors)
+        grid = (
+            f"Each side tried {len(options.factors)} learning rates on seed {state.seed} ({factors} times its own), "
+            f"and up to {options.extensions} more where the best was at an edge. "
+        )
+    energy = state.energy or "not measured on this device"
+    wrong = f"{100 * (1 - options.level):.3g}"
+    return (
+        f"{grid}Then each ran {options.seeds} seeds at its best rate; sides took turns, and who began changed from "
+        "seed to seed. Runs of the same seed are pairs: they saw the same rows in the same order. A side is called "
+        "worse only if it is worse at its best rate and at those that the grid could not tell from it (at most "
+        f"{SECOND_LOOKS}, with the same seeds). The intervals are Student's t of the paired differences (of "
+        f"logarithms of ratios for speed, memory and energy). Of sides that are equal in truth, about {wrong} of 100 "
+        f"duels would give a measure a winner, or fewer. Speed leaves out the first {WARM_UP_STEPS} steps of a "
+        "process. Speed, memory and energy are of the runs that took turns. Energy is of the whole GPU while steps "
+        f"are made: {energy}."
+    )

@@ -15,6 +15,7 @@ from pathlib import Path
 from burnish_engine.contract.errors import SetupError, StoppedError, UsageError
 from burnish_engine.contract.paths import is_hub_name
 from burnish_engine.contract.units import file_size
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.staging import Canceled, never
 from burnish_engine.export.checks.checksums import CHECKSUMS
 from burnish_engine.export.model_card import CARD
@@ -77,7 +78,7 @@ def push(
     endpoint()  # refuses an HF_ENDPOINT that is no web address
     files = files_to_push(folder)
     total = sum(path.stat().st_size for path in files)
-    progress(f"Pushing {file_size(total)} to {repository}", 0.0)
+    progress(EXPORT_STAGES["push"].format(size=file_size(total), repository=repository), 0.0)
     request = {"repository": repository, "private": private, "files": [str(path) for path in files]}
     environment = {name: value for name, value in os.environ.items() if name != "TRANSFORMERS_OFFLINE"}
     environment |= {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
@@ -107,5 +108,5 @@ def push(
             f"The files could not be pushed to {repository}: {read_failure(answer).text}.",
             "Check the connection, the name and the access token (HF_TOKEN); nothing was committed.",
         )
-    progress("Done", 1.0)
+    progress(EXPORT_STAGES["done"], 1.0)
     return str(json.loads(answer.splitlines()[-1])["url"])

@@ -17,6 +17,7 @@ from burnish_engine.advise.facts.gguf_size import type_bytes
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import read_plain
 from burnish_engine.contract.paths import safe_name
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.gguf.header import ADAPTER_DIGEST, DEQUANTIZED, MERGED_ONTO, MODEL_DIGEST
 from burnish_engine.export.gguf.planned_tensors import PlannedTensor, layer_numbers, plan_tensors
@@ -147,7 +148,7 @@ def write_gguf(
                 stop_if(canceled, "The export")
                 piece.tofile(stream)
                 written += piece.nbytes
-                progress("Writing the 16-bit file", (done + written) / total)
+                progress(EXPORT_STAGES["write"], (done + written) / total)
             if written != size:
                 raise UsageError(
                     f"{tensor.name} has {written} bytes where {size} were expected.",

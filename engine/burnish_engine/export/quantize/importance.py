@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.quantize.expert_inputs import ExpertInputs
 from burnish_engine.export.quantize.hessian import (
@@ -88,7 +89,7 @@ def compute_importance(
                 stop_if(canceled, "The export")
                 model(input_ids=torch.tensor([list(row)], device=model.device))
                 done += len(row)
-                progress("Weighing what the training rows use", done / total / max(len(groups), 1))
+                progress(EXPORT_STAGES["weigh"], done / total / max(len(groups), 1))
         odd = [name for name, value in (sums | experts.sums).items() if not bool(torch.isfinite(value).all())]
         if odd:
             raise SetupError(

@@ -19,6 +19,7 @@ from burnish_engine.chat.prompt import gguf_chat_ids, gguf_template, render, tok
 from burnish_engine.chat.score_models import file_replies
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.facts import QuantFidelity
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.losses import MeanLoss, gain_kept, token_kl
 from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.checks.contents import check_contents
@@ -224,7 +225,7 @@ def add_score(
 
     def answered(done: int) -> None:
         stop_if(canceled, "The verification")
-        progress(f"Scoring {found.quant}", done / len(rows.rows))
+        progress(EXPORT_STAGES["score"].format(quant=found.quant), done / len(rows.rows))
 
     replies = file_replies(gguf, rows, answered, threads=threads)
     return found.model_copy(update={"task": rows.score(replies)})

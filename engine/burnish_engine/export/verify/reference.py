@@ -19,6 +19,7 @@ from burnish_engine.chat.prompt import Messages, render, tokenizer_template
 from burnish_engine.contract.errors import BurnishError, UsageError
 from burnish_engine.contract.facts.task_score import TaskChange
 from burnish_engine.contract.run.forgetting import Forgetting
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.losses import Flags, MeanLoss, ModelDistance, model_distance
 from burnish_engine.export.base.staging import Canceled, never, require_memory, stop_if
 from burnish_engine.export.quantize.importance_file import Importance
@@ -293,7 +294,7 @@ def document_log_probs(
         with evaluating(model):
             logits = model(input_ids=torch.tensor([list(document)], device=model.device)).logits[0].float()
             log_probs.append(torch.log_softmax(logits, dim=-1).cpu().numpy())
-        progress("Running the trained model", (done + 1) / len(documents))
+        progress(EXPORT_STAGES["run"], (done + 1) / len(documents))
     return log_probs
 
 

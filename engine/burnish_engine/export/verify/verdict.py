@@ -11,6 +11,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec, FidelityReport, QuantFidelity
 from burnish_engine.contract.recipe.recipe_export import GgufType, TargetSection
 from burnish_engine.contract.units import file_size
+from burnish_engine.contract.wording.sentences import gain_sentence
 
 _LITTLE_KL = 0.002
 """KL, nats, of a difference that nobody notices; of two such files the smaller one is better."""
@@ -26,18 +27,15 @@ class FileSuggestion:
 
 def verdict_text(file: QuantFidelity) -> str:
     """Describe a file's quality and size; KL and agreement stand in for the gain where training gained nothing."""
-    size = file_size(file.bytes)
     if file.unproven:
         return f"{file.quant} was not proven. {file.unproven}"
     if not file.passed:
         return f"{file.quant} was refused."
-    if file.gain_kept is None:
+    gain = gain_sentence(file, "{:.1%}".format)
+    if gain is None:
+        size = file_size(file.bytes)
         return f"{file.quant} agrees with the trained model on {file.top1_agreement:.1%} of the tokens at {size}."
-    if file.gain_kept >= 1.0:
-        return f"{file.quant} keeps all of the gain at {size}."
-    if file.gain_kept <= 0.0:
-        return f"{file.quant} keeps nothing of the gain at {size}: it is no better than the base model."
-    return f"{file.quant} keeps {file.gain_kept:.1%} of the gain at {size}."
+    return str(gain)
 
 
 def suggest(

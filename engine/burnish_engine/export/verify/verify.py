@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from burnish_engine.contract.facts.facts import FidelityReport
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.staging import Canceled, never
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import DEQUANTIZED, MERGED_ONTO, read_header
@@ -70,7 +71,7 @@ def verify_file(
     reference = compute_reference(
         replace(model, options=options), tokenizer, probes, progress=progress, canceled=canceled
     )
-    progress(f"Checking {gguf.name}", 0.5)
+    progress(EXPORT_STAGES["check"].format(quant=gguf.name), 0.5)
     origin = Origin(source, adapter, options.rounded)
     result, tokens = check_file(
         made,

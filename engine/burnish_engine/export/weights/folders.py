@@ -15,6 +15,7 @@ import torch
 from burnish_engine.chat.prompt import tokenizer_template
 from burnish_engine.contract.errors import FidelityError, UsageError
 from burnish_engine.contract.files import read_plain
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.staging import Canceled, never, publish, require_space, staging_folder, stop_if
 from burnish_engine.export.weights.adapter import check_adapter, target_whole_model
 from burnish_engine.export.weights.merge import PLAIN_DTYPES, MergedWeights
@@ -92,7 +93,7 @@ def export_safetensors(
                         stop_if(canceled, "The export")
                         stream.write(piece)
                     done += sizes[name]
-                    progress("Merging", done / total)
+                    progress(EXPORT_STAGES["merge"], done / total)
         weights.check_all_used()
         if len(shards) > 1:
             _write_index(folder, weights, shards, total)

@@ -16,6 +16,7 @@ from burnish_engine.contract.files import cannot_write, read_with_retry, write_a
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.run.process_end import end_text
 from burnish_engine.contract.serve.replies import ExportJob
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.runs.process import is_alive, own_identity, start_detached
 from burnish_engine.runs.store import read_process_end, trained_of
 
@@ -107,7 +108,9 @@ def start_export(
         paths.export.mkdir(exist_ok=True)
         paths.export_cancel.unlink(missing_ok=True)
         # Written before the process itself reports, so that no window takes the previous export for the newest.
-        starting = ExportJob(status="running", to=to, quants=list(quants), what="Starting", started=time.time())
+        starting = ExportJob(
+            status="running", to=to, quants=list(quants), what=EXPORT_STAGES["start"], started=time.time()
+        )
         write_atomic(paths.export_job, starting.model_dump_json(), durable=False)
         start_detached(arguments, paths.export_log, paths.export_log, paths.export_end)
     except OSError as error:
@@ -149,7 +152,7 @@ class ExportReporter:
             status="running",
             to=to,
             quants=list(quants),
-            what="Starting",
+            what=EXPORT_STAGES["start"],
             started=time.time(),
             pid=pid,
             process_created=created,
@@ -215,7 +218,7 @@ class ExportReporter:
             NoSpaceError: The job file cannot be written.
         """
         self._job = self._job.model_copy(update={"suggested": suggested, "why": why, "report": report})
-        self._end(status="finished", what="Done", share=1.0, message=where, exit_code=int(ExitCode.DONE))
+        self._end(status="finished", what=EXPORT_STAGES["done"], share=1.0, message=where, exit_code=int(ExitCode.DONE))
 
     def attach(self, report: FidelityReport | None) -> None:
         """Store a report also where the export is about to fail."""

@@ -161,11 +161,7 @@ def _contents(folder: Path) -> list[Path]:
 
 
 def _set_aside(entry: Path) -> Path:
-    """Rename an entry before its files are removed: what is left of an interrupted deletion cannot be restored.
-
-    Raises:
-        OSError: The entry cannot be renamed.
-    """
+    """Rename an entry before its files are removed: what is left of an interrupted deletion cannot be restored."""
     aside = entry.with_name(f"purged-{secrets.token_hex(8)}")
     replace_with_retry(entry, aside)
     return aside

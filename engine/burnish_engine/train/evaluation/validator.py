@@ -16,7 +16,6 @@ from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.engine import Engine, EvaluationRequest, PreferenceFigures
 from burnish_engine.train.base.preference import evaluate_labels, evaluate_pairs
-from burnish_engine.train.evaluation.pair_measures import shared_measures
 from burnish_engine.train.lifecycle.inputs import RunInputs
 
 _KL_ROWS = 32  # held-out rows over which the divergence from the base is measured: each is read twice, head included
@@ -105,3 +104,18 @@ class Validator:
         replies = engine.replies(prompts, section.sample_tokens)
         for prompt, reply in zip(section.prompts, replies, strict=True):
             self._recorder.emit(SampleDone(step=step, prompt=prompt, reply=reply.text, stopped=reply.stopped))
+
+
+def shared_measures(log_probs: npt.NDArray[np.float32], pairs: Sequence[Document]) -> tuple[float, float]:
+    """Compute the share of pairs whose chosen reply is the likelier one, and the loss of chosen replies.
+
+    Args:
+        log_probs: [pairs, 2] summed log-probabilities of chosen and rejected replies, nats.
+        pairs: documents of the pairs.
+
+    Returns:
+        The share, 0 to 1, and the mean cross entropy per token, nats.
+    """
+    log_prob_P2 = log_probs.astype(np.float64)
+    tokens = sum(pair.first_sequence().supervised_tokens for pair in pairs)
+    return float((log_prob_P2[:, 0] > log_prob_P2[:, 1]).mean()), float(-log_prob_P2[:, 0].sum() / tokens)

@@ -6,7 +6,6 @@ import os
 import sys
 from contextlib import suppress
 from datetime import timedelta
-from typing import Protocol
 
 import torch
 
@@ -19,42 +18,6 @@ _TIMEOUT = timedelta(days=1)
 It counts from when the operation is queued, which may be several steps, of minutes each, before the device comes to
 it. A rank that ended is noticed by its link long before.
 """
-
-
-class Collectives(Protocol):
-    """Operations in which all ranks take part, in the same order; on a GPU they are queued on the current stream."""
-
-    def all_reduce(self, values: torch.Tensor) -> None:
-        """Replace values by their sum over all ranks: on each the same bits."""
-        ...
-
-    def broadcast(self, values: torch.Tensor, root: int) -> None:
-        """Replace values by those of one rank."""
-        ...
-
-    def all_to_all(self, received: torch.Tensor, sent: torch.Tensor) -> None:
-        """Send each rank its part of `sent`, as many equal parts as ranks, and receive one of each, in their order."""
-        ...
-
-    def all_gather(self, gathered: torch.Tensor, own: torch.Tensor) -> None:
-        """Gather every rank's tensor, of one size, one after another in the order of ranks."""
-        ...
-
-    def window(self, count: int) -> SharedWindow:
-        """Allocate memory that all ranks will read, on this rank's device.
-
-        Args:
-            count: bytes, the same on every rank.
-
-        Raises:
-            MemoryError: There is no room for it.
-            SetupError: The device cannot let others read.
-        """
-        ...
-
-    def close(self, *, abort: bool = False) -> None:
-        """Leave; with `abort`, also where an operation is queued that will never end."""
-        ...
 
 
 def backend_of(device: torch.device) -> str:
@@ -74,8 +37,10 @@ def backend_of(device: torch.device) -> str:
     return "nccl"
 
 
-class TorchCollectives:
-    """The default process group of torch.distributed.
+class Collectives:
+    """Operations in which all ranks take part, in the same order; on a GPU they are queued on the current stream.
+
+    They are those of the default process group of torch.distributed.
 
     Args:
         device: device of this rank.
@@ -102,7 +67,7 @@ class TorchCollectives:
             raise RuntimeError(f"the first sum over {size} ranks gave {float(first)}")
 
     def all_reduce(self, values: torch.Tensor) -> None:
-        """Replace values by their sum over all ranks."""
+        """Replace values by their sum over all ranks: on each the same bits."""
         torch.distributed.all_reduce(values)
 
     def broadcast(self, values: torch.Tensor, root: int) -> None:
@@ -110,15 +75,23 @@ class TorchCollectives:
         torch.distributed.broadcast(values, src=root)
 
     def all_to_all(self, received: torch.Tensor, sent: torch.Tensor) -> None:
-        """Send each rank its part, and receive one of each."""
+        """Send each rank its part of `sent`, as many equal parts as ranks, and receive one of each, in their order."""
         torch.distributed.all_to_all_single(received, sent)
 
     def all_gather(self, gathered: torch.Tensor, own: torch.Tensor) -> None:
-        """Gather every rank's tensor."""
+        """Gather every rank's tensor, of one size, one after another in the order of ranks."""
         torch.distributed.all_gather_into_tensor(gathered, own)
 
     def window(self, count: int) -> SharedWindow:
-        """Allocate memory that all ranks will read."""
+        """Allocate memory that all ranks will read, on this rank's device.
+
+        Args:
+            count: bytes, the same on every rank.
+
+        Raises:
+            MemoryError: There is no room for it.
+            SetupError: The device cannot let others read.
+        """
         if self._device.type == "cuda":
             return GpuWindow(count, self._size, self._device, self._gather_numbers)
         return FileWindow(count, self._size, self.all_gather)
@@ -127,9 +100,6 @@ class TorchCollectives:
         """Gather a number of every rank, once a window.
 
         They go through the store, which waits for a while, where NCCL would wait for ever for a rank that has failed.
-
-        Raises:
-            SetupError: A rank did not come here in time.
         """
         self._windows += 1
         keys = [f"burnish/windows/{self._windows}/{rank}" for rank in range(self._size)]
@@ -143,7 +113,7 @@ class TorchCollectives:
             ) from error
 
     def close(self, *, abort: bool = False) -> None:
-        """Leave the process group."""
+        """Leave; with `abort`, also where an operation is queued that will never end."""
         if not torch.distributed.is_initialized():
             return
         group = torch.distributed.group.WORLD

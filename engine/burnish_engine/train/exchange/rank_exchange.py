@@ -215,12 +215,7 @@ class RankExchange(GradientExchange):
                 total.add_(values)
 
     def _over_ranks(self, operation: Callable[[torch.Tensor], None], values: torch.Tensor) -> None:
-        """Run an operation over all ranks; where it fails because one of them is gone, say that instead.
-
-        Raises:
-            ExchangeFailedError: The operation failed and no rank is known to be gone; also for want of memory, since a
-                rank cannot drop the step alone.
-        """
+        """Run an operation over all ranks; where it fails because one of them is gone, say that instead."""
         try:
             operation(values)
         except RuntimeError as error:

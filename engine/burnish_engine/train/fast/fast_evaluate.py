@@ -12,10 +12,14 @@ import torch
 
 from burnish_engine.data.tokens.pack import EpochPlan, MicroBatch
 from burnish_engine.models.decoder.decoder import Decoder
-from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.train.base.engine import CountListener, ignore_count
-from burnish_engine.train.fast.packed_batch import BatchCounts, BatchFields, BucketLayout, fill_buffer
-from burnish_kernels.attention.documents import Documents
+from burnish_engine.train.fast.packed_batch import (
+    BatchCounts,
+    BatchFields,
+    BucketLayout,
+    fill_buffer,
+    sequence_metadata,
+)
 from burnish_kernels.cross_entropy import op as cross_entropy
 
 _DIVERGENCE_ROWS = 256  # tokens whose logits exist at once in fp32, of both models
@@ -112,7 +116,7 @@ def mean_divergence(
     with without_dropout(decoder):
         for batch in passes.batches:
             fields, counts = _upload(decoder, passes.layout, batch)
-            sequences = SequenceMetadata(fields.rope_row_T, _documents(passes.layout, fields))
+            sequences = sequence_metadata(passes.layout, fields)
             rows = fields.head_position_R[: counts.supervised]
             tuned_RH = decoder.forward(fields.ids_T, sequences).hidden_TH.index_select(0, rows)
             with without_adapter():
@@ -143,15 +147,11 @@ def _upload(decoder: Decoder, layout: BucketLayout, batch: MicroBatch) -> tuple[
     return layout.views(buffer.to(decoder.device)), counts
 
 
-def _documents(layout: BucketLayout, fields: BatchFields) -> Documents:
-    return Documents(fields.start_T, fields.end_T, fields.tiles_G4, layout.tile_rows)
-
-
 def _losses(decoder: Decoder, layout: BucketLayout, fields: BatchFields, chunks: int) -> Iterator[torch.Tensor]:
     """Yield the cross entropy of each supervised token, a chunk of the head at a time."""
     if not chunks:
         return
-    done = decoder.forward(fields.ids_T, SequenceMetadata(fields.rope_row_T, _documents(layout, fields)))
+    done = decoder.forward(fields.ids_T, sequence_metadata(layout, fields))
     rows = fields.head_position_R.view(-1, layout.head_chunk_tokens)[:chunks]
     targets = fields.head_target_R.view(-1, layout.head_chunk_tokens)[:chunks]
     for row_C, target_C in zip(rows, targets, strict=True):

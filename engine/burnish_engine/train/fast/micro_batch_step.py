@@ -26,13 +26,11 @@ from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.models.decoder.decoder import ForwardPass
 from burnish_engine.models.decoder.layer_tensors import OFFLOADING
-from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.host_memory.offloader import Offloader
 from burnish_engine.train.fast.fast_evaluate import without_dropout
 from burnish_engine.train.fast.fast_model import TrainableDecoder
-from burnish_engine.train.fast.packed_batch import BatchCounts, BucketLayout
+from burnish_engine.train.fast.packed_batch import BatchCounts, BucketLayout, sequence_metadata
 from burnish_engine.train.fast.reply_weights import KlEstimate, token_weights
-from burnish_kernels.attention.documents import Documents
 from burnish_kernels.cross_entropy import op as cross_entropy
 
 CaptureMode = Literal["global", "thread_local"]
@@ -72,9 +70,7 @@ class MicroBatchStep:
         self._offloader = offloader
         self._model, self._levels, self._loss_sum = model, levels, loss_sum
         self._fields = layout.views(inputs)
-        fields = self._fields
-        documents = Documents(fields.start_T, fields.end_T, fields.tiles_G4, layout.tile_rows)
-        self.metadata = SequenceMetadata(fields.rope_row_T, documents)
+        self.metadata = sequence_metadata(layout, self._fields)
         self._chunk = torch.zeros(1, dtype=torch.int64, device=inputs.device)
         self._done: ForwardPass | None = None
         self._gradient_TE: torch.Tensor | None = None

@@ -28,18 +28,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
+from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
+from burnish_engine.models.decoder.layer_types import SequenceMetadata
+from burnish_kernels.attention.documents import Documents
 from burnish_kernels.attention.tiles import document_tiles, tile_capacity
-
-if TYPE_CHECKING:
-    import torch
-
-    from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 
 Int32s = npt.NDArray[np.int32]
 
@@ -209,8 +208,6 @@ class BucketLayout:
 
     def views(self, buffer: torch.Tensor) -> BatchFields:
         """Return views of the fields in an int32 tensor of at least `size` elements."""
-        import torch
-
         return self._views(buffer, torch.float32)
 
     def arrays(self, buffer: Int32s) -> BatchFields:
@@ -260,6 +257,12 @@ def fill_buffer(batch: MicroBatch, layout: BucketLayout, buffer: Int32s) -> Batc
     if layout.content != "rows":
         _fill_sequences(batch, layout, fields)
     return BatchCounts(tokens, supervised, len(batch.boundaries) - 1, -(-supervised // layout.head_chunk_tokens))
+
+
+def sequence_metadata(layout: BucketLayout, fields: BatchFields) -> SequenceMetadata:
+    """Gather the fields of an uploaded batch that every decoder layer reads."""
+    documents = Documents(fields.start_T, fields.end_T, fields.tiles_G4, layout.tile_rows)
+    return SequenceMetadata(fields.rope_row_T, documents)
 
 
 def write_scalars(scalars: StepScalars, layout: BucketLayout, buffer: Int32s) -> None:

@@ -18,11 +18,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import torch
 
 from burnish_engine.data.tokens.pack import MicroBatch
+from burnish_engine.train.base.stream import BatchStream
 from burnish_engine.train.fast.packed_batch import (
     BatchCounts,
     BucketLayout,
@@ -35,22 +36,6 @@ from burnish_engine.train.fast.packed_batch import (
 
 _POLL_S = 0.0005  # while the device still has to read a slot: well under the time of any pass
 _WAKE_S = 0.5  # otherwise; only so that Ctrl+C gets through on Windows
-
-
-class MicroBatchSource(Protocol):
-    """The part of `BatchStream` that this module uses."""
-
-    def __getitem__(self, index: int) -> MicroBatch:
-        """Return a micro-batch by its number from the start of the run."""
-        ...
-
-
-class DeviceEvent(Protocol):
-    """The part of `torch.cuda.Event` that this module uses."""
-
-    def query(self) -> bool:
-        """Return whether the device has reached the event."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -116,7 +101,7 @@ class Prefetcher:
 
     def __init__(
         self,
-        source: MicroBatchSource,
+        source: BatchStream | Sequence[MicroBatch],
         layouts: Sequence[BucketLayout],
         *,
         first: int,
@@ -137,7 +122,7 @@ class Prefetcher:
         self._slots = [torch.zeros(size, dtype=torch.int32, pin_memory=pinned) for _ in range(depth)]
         self._free = deque(range(depth))
         self._held: set[HostBatch] = set()
-        self._copying: deque[tuple[int, DeviceEvent]] = deque()
+        self._copying: deque[tuple[int, torch.cuda.Event]] = deque()
         self._ready: deque[HostBatch] = deque()
         self._error: BaseException | None = None
         self._starved = self._done = self._closed = False
@@ -177,7 +162,7 @@ class Prefetcher:
                 self._changed.wait(_POLL_S if self._copying else _WAKE_S)
         raise RuntimeError("the prefetcher is closed")
 
-    def release(self, batch: HostBatch, event: DeviceEvent | None = None) -> None:
+    def release(self, batch: HostBatch, event: torch.cuda.Event | None = None) -> None:
         """Give a slot back, to be overwritten once the event has come.
 
         Args:

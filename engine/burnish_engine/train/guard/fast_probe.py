@@ -12,14 +12,13 @@ from typing_extensions import override
 from burnish_engine.advise.facts.workload import BUCKET_MULTIPLE
 from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
 from burnish_engine.models.decoder.experts.expert_weights import weight_tensors
-from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.train.fast.fast_engine import FastEngine
+from burnish_engine.train.fast.fast_evaluate import without_dropout
 from burnish_engine.train.fast.micro_batch_step import MicroBatchStep
-from burnish_engine.train.fast.packed_batch import BatchCounts, BucketLayout
+from burnish_engine.train.fast.packed_batch import BatchCounts, BucketLayout, sequence_metadata
 from burnish_engine.train.fast.prefetch import Prefetcher
 from burnish_engine.train.guard.engine_probe import Audit, EngineProbe, TensorAudit
-from burnish_kernels.attention.documents import Documents
 
 
 class FastProbe(EngineProbe):
@@ -70,10 +69,9 @@ class FastProbe(EngineProbe):
     def logits(self, batch: MicroBatch, rows: torch.Tensor) -> torch.Tensor:
         layout, host, _, _ = self._laid_out(batch)
         trainer, decoder = self._engine._trainer, self._decoder
-        with trainer.on_stream(), trainer.idle_memory(), self._without_dropout():
+        with trainer.on_stream(), trainer.idle_memory(), without_dropout(decoder):
             fields = layout.views(host.to(decoder.device))
-            documents = Documents(fields.start_T, fields.end_T, fields.tiles_G4, layout.tile_rows)
-            done = decoder.forward(fields.ids_T, SequenceMetadata(fields.rope_row_T, documents))
+            done = decoder.forward(fields.ids_T, sequence_metadata(layout, fields))
             logits = decoder.logits(done.hidden_TH.index_select(0, rows.to(decoder.device))).cpu()
             del done
         return logits
@@ -127,17 +125,6 @@ class FastProbe(EngineProbe):
             buffer = host.buffer.clone()
         targets = layout.arrays(buffer.numpy()).head_target_R
         return layout, buffer, host.counts, int((targets != IGNORED).sum())
-
-    @contextmanager
-    def _without_dropout(self) -> Iterator[None]:
-        drops = [(stack, stack.drop) for layer in self._decoder.layers for stack in layer.stacks]
-        for stack, _ in drops:
-            stack.drop = None
-        try:
-            yield
-        finally:
-            for stack, drop in drops:
-                stack.drop = drop
 
     def _wait(self) -> None:
         """Wait until all queued steps are done, because the tensors are read on another stream next."""

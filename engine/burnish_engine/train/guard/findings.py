@@ -4,56 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
-Check = Literal[
-    "not_finite",
-    "coverage",
-    "no_targets",
-    "unwritten",
-    "padding",
-    "leak",
-    "labels",
-    "learning_rate",
-    "zero_gradient",
-    "detached",
-    "unchanged",
-    "base_changed",
-    "zero_loss",
-    "constant_loss",
-    "same_output",
-    "end_token",
-    "swapped_labels",
-    "flat_margin",
-    "kl_explodes",
-    "chosen_falls",
-    "overfitting",
-]
-
-CHECKS: dict[Check, str] = {
-    "not_finite": "loss and gradient are finite",
-    "coverage": "the adapter reaches what was planned",
-    "no_targets": "something is learned from every pass",
-    "unwritten": "the chat template writes all that rows say",
-    "padding": "only real tokens count",
-    "leak": "documents of a pass do not see each other",
-    "labels": "every label is the next token",
-    "learning_rate": "the learning rate is above 0",
-    "zero_gradient": "there is a gradient",
-    "detached": "every adapted layer has a gradient",
-    "unchanged": "steps change what is trained",
-    "base_changed": "frozen weights stay as they are",
-    "zero_loss": "the loss is above 0",
-    "constant_loss": "the loss moves",
-    "same_output": "the trained model says something else than its base",
-    "end_token": "the end of a reply is learned",
-    "swapped_labels": "chosen replies have the higher reward more often than not",
-    "flat_margin": "the margin between chosen and rejected replies grows",
-    "kl_explodes": "the model stays within reach of its reference",
-    "chosen_falls": "chosen replies stay about as likely as they were",
-    "overfitting": "the held-out loss does not rise while the training loss falls",
-}
-"""Each check with the statement that holds where it finds nothing. Of two failed checks, the earlier is the cause."""
+from burnish_engine.contract.wording.tables import CHECKS, Check
 
 _ORDER = {check: place for place, check in enumerate(CHECKS)}
 

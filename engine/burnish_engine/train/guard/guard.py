@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 from burnish_engine.contract.errors import DivergedError
@@ -13,6 +13,7 @@ from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.card import CardGuard
 from burnish_engine.contract.run.events import EvaluationDone, GuardReported, Verdict
+from burnish_engine.contract.wording.tables import CHECKS, Check
 from burnish_engine.data.prepare import PreparedDataset
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.train.base.engine import Engine, StepResult
@@ -23,9 +24,9 @@ from burnish_engine.train.guard.batch_checks import PASSES, check_batches, check
 from burnish_engine.train.guard.checksums import changed, checksums
 from burnish_engine.train.guard.choose_probe import probe_for
 from burnish_engine.train.guard.engine_probe import Audit
-from burnish_engine.train.guard.findings import CHECKS, Check, GuardFinding, foremost
+from burnish_engine.train.guard.findings import GuardFinding, foremost
 from burnish_engine.train.guard.preference_watch import PreferenceWatch
-from burnish_engine.train.guard.record import GuardRecord, KeptFinding
+from burnish_engine.train.guard.record import GuardRecord
 from burnish_engine.train.guard.watch import Trouble, Watch
 
 When = Literal["before", "after_warmup", "training", "end"]
@@ -193,12 +194,11 @@ class Guard:
 
     def record_state(self, record: GuardRecord) -> GuardRecord:
         """Return the record with the guard's state filled in."""
-        told = KeptFinding(**asdict(self._reported)) if self._reported else None
         return record.model_copy(
             update={
                 "watch": self.watch.state,
                 "preference": self.preference.state,
-                "told": told,
+                "told": self._reported,
                 "passed": list(self._passed),
             }
         )
@@ -207,7 +207,7 @@ class Guard:
         """Restore the guard's state from a checkpoint's record."""
         self.watch.state = record.watch.model_copy(deep=True)
         self.preference.state = record.preference.model_copy(deep=True)
-        self._reported = GuardFinding(**record.told.model_dump()) if record.told else None
+        self._reported = record.told
         self._failed = {self._reported.check} if self._reported else set()
         self._passed = list(record.passed)
 

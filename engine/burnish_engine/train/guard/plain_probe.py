@@ -65,13 +65,9 @@ class PlainProbe(EngineProbe):
             return torch.cat([self.logits(part, rows[(rows >= a) & (rows < b)] - a) for part, a, b in edges])
         model = self._engine.model
         inputs, _ = self._inputs(batch)
-        was_training = model.training
-        model.eval()
-        try:
-            with plain_step.documents_apart(batch, self._engine._layout), self._engine.computing():
-                logits = model(**inputs, use_cache=False).logits
-        finally:
-            model.train(was_training)
+        apart = plain_step.documents_apart(batch, self._engine._layout)
+        with plain_step.evaluating(model), apart, self._engine.computing():
+            logits = model(**inputs, use_cache=False).logits
         if self._engine.facts.layout not in plain_step.BY_ROW:
             return logits[0][rows.to(logits.device)].float().cpu()
         places = np.searchsorted(batch.boundaries, rows.numpy(), side="right") - 1

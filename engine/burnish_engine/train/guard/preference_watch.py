@@ -13,9 +13,10 @@ from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.run.events import EvaluationDone
+from burnish_engine.contract.wording.tables import Check
 from burnish_engine.train.base.engine import StepResult
 from burnish_engine.train.guard import findings
-from burnish_engine.train.guard.findings import Check, GuardFinding
+from burnish_engine.train.guard.findings import GuardFinding
 
 RECENT = 20
 """Steps that a mean is taken over: single steps have few pairs."""

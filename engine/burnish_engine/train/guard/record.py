@@ -5,23 +5,12 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.run.card import CardRollback
-from burnish_engine.train.guard.findings import Check
+from burnish_engine.contract.wording.tables import Check
+from burnish_engine.train.guard.findings import GuardFinding
 from burnish_engine.train.guard.preference_watch import PreferenceState
 from burnish_engine.train.guard.watch import WatchState
 from burnish_engine.train.lifecycle.checkpoint import Position
 from burnish_engine.train.lifecycle.early_stopping import BestSoFar
-
-
-class KeptFinding(BaseModel):
-    """A finding in a checkpoint."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    check: Check
-    sentence: str
-    cause: str
-    remedy: str
-    stops: bool
 
 
 class GuardRecord(BaseModel):
@@ -31,7 +20,7 @@ class GuardRecord(BaseModel):
 
     watch: WatchState = WatchState()
     preference: PreferenceState = PreferenceState()
-    told: KeptFinding | None = None
+    told: GuardFinding | None = None
     passed: list[Check] = []
     best: BestSoFar = BestSoFar()
     rollback: CardRollback | None = None

@@ -16,9 +16,10 @@ from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.recipe.recipe_evaluation import GuardSection
 from burnish_engine.contract.run.spikes import KEPT, is_spike
+from burnish_engine.contract.wording.tables import Check
 from burnish_engine.train.base.engine import StepResult
 from burnish_engine.train.guard import findings
-from burnish_engine.train.guard.findings import Check, GuardFinding
+from burnish_engine.train.guard.findings import GuardFinding
 
 _ZERO_GRADIENTS, _ZERO_LOSSES, _SAME_LOSSES, _NO_TARGETS, _NO_RATE = 2, 3, 8, 3, 3
 _SAME = 1e-6  # relative difference: sums of some thousand numbers in fp32 differ by less

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import platform
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
-
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import DataReady, RunStarted
-from burnish_engine.contract.version import burnish_version
 from burnish_engine.data.prepare import PreparedDataset
 from burnish_engine.data.tokens.documents import lengths_of, supervised_tokens_of
 from burnish_engine.models.device.device import describe
@@ -16,8 +11,11 @@ from burnish_engine.runs.process import own_identity
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.engine import Engine
 from burnish_engine.train.base.stream import Budget
+from burnish_engine.train.lifecycle.card_facts import versions
 from burnish_engine.train.lifecycle.checkpoint import Position
 from burnish_engine.train.lifecycle.run_setup import RunSetup
+
+_PACKAGES = ("python", "burnish", "torch", "transformers", "peft")
 
 
 def run_started(setup: RunSetup, engine: str, position: Position | None) -> RunStarted:
@@ -28,7 +26,7 @@ def run_started(setup: RunSetup, engine: str, position: Position | None) -> RunS
         engine: name of the engine.
         position: position of the checkpoint that the run resumes from; None at the start.
     """
-    pid, created = own_identity()
+    (pid, created), known = own_identity(), versions()
     return RunStarted(
         run=setup.paths.root.name,
         pid=pid,
@@ -40,7 +38,7 @@ def run_started(setup: RunSetup, engine: str, position: Position | None) -> RunS
         products_reason=setup.products.reason,
         resumed_from_step=position.step if position else None,
         total_steps=setup.inputs.budget.steps,
-        versions=_versions(),
+        versions={name: known[name] for name in _PACKAGES if name in known},
     )
 
 
@@ -77,11 +75,3 @@ def warn_of_idle_ranks(recipe: Recipe, ranks: int, recorder: Recorder) -> None:
             f"A step has {has} (train.accumulation) for {ranks} GPUs, so {some}. A new run with "
             f"train.accumulation = {-(-passes // ranks) * ranks} uses all of them.",
         )
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version(), "burnish": burnish_version()}
-    for package in ("torch", "transformers", "peft"):
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found

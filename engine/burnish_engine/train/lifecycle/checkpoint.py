@@ -12,8 +12,8 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -69,11 +69,24 @@ class Position:
 
 def save_adapter(engine: Engine, folder: Path) -> None:
     """Write the trained weights, replacing older ones file by file so that the folder is always loadable."""
-    aside = folder.with_name(folder.name + _PARTIAL)
-
-    def write() -> None:
-        shutil.rmtree(aside, ignore_errors=True)
+    with replaced_files(folder) as aside:
         engine.save_adapter(aside)
+
+
+@contextmanager
+def replaced_files(folder: Path) -> Iterator[Path]:
+    """Replace the files of a folder one by one by those that are written inside, so that it is always loadable.
+
+    Yields:
+        Path of a folder to make and fill.
+
+    Raises:
+        NoSpaceError: The files could not be written.
+    """
+    aside = folder.with_name(folder.name + _PARTIAL)
+    with _writing(folder):
+        shutil.rmtree(aside, ignore_errors=True)
+        yield aside
         folder.mkdir(parents=True, exist_ok=True)
         for file in sorted(aside.iterdir()):
             file.chmod(0o644)  # safetensors writes for the owner only; an adapter is made to be handed on
@@ -81,8 +94,6 @@ def save_adapter(engine: Engine, folder: Path) -> None:
             replace_with_retry(file, folder / file.name)
         sync_folder(folder)
         aside.rmdir()
-
-    _guarded(folder, write)
 
 
 def save_checkpoint(folder: Path, engine: Engine, position: Position, device: torch.device) -> Path:
@@ -93,8 +104,7 @@ def save_checkpoint(folder: Path, engine: Engine, position: Position, device: to
     """
     target = folder / f"step-{position.step:06d}"
     aside = folder / f".{target.name}{_PARTIAL}"
-
-    def write() -> None:
+    with _writing(target):
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
         engine.save_adapter(aside / engine.facts.trains)
@@ -109,8 +119,6 @@ def save_checkpoint(folder: Path, engine: Engine, position: Position, device: to
         replace_with_retry(aside, target)
         sync_folder(folder)
         write_atomic(target / _MARKER, json.dumps(hashes, indent=1) + "\n")
-
-    _guarded(target, write)
     return target
 
 
@@ -121,14 +129,11 @@ def try_saving(folder: Path, engine: Engine) -> None:
         NoSpaceError: They could not be written.
     """
     aside = folder / f".dry-run{_PARTIAL}"
-
-    def write() -> None:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        engine.save_adapter(aside / engine.facts.trains)
-
     try:
-        _guarded(folder, write)
+        with _writing(folder):
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(parents=True)
+            engine.save_adapter(aside / engine.facts.trains)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -241,10 +246,11 @@ def restore_training(checkpoint: Path, engine: Engine, device: torch.device) -> 
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
 
 
-def _guarded(path: Path, write: Callable[[], None]) -> None:
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
     """Turn a failed write into a NoSpaceError; safetensors raises its own error, which has the cause only as text."""
     try:
-        write()
+        yield
     except OSError as error:
         raise cannot_write(path, error) from error
     except SafetensorError as error:

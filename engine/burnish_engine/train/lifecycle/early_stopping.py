@@ -13,10 +13,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from burnish_engine.contract.files import cannot_write, replace_with_retry, sync_folder
 from burnish_engine.contract.recipe.recipe_evaluation import EvaluationSection
 from burnish_engine.train.base.engine import Engine
-from burnish_engine.train.lifecycle.checkpoint import save_adapter
+from burnish_engine.train.lifecycle.checkpoint import replaced_files, save_adapter
 
 _PREFIX = "best-"
 
@@ -93,17 +92,8 @@ class EarlyStopping:
             NoSpaceError: The weights could not be written.
         """
         assert self.best.step is not None
-        aside = target.with_name(target.name + ".partial")
-        try:
-            shutil.rmtree(aside, ignore_errors=True)
+        with replaced_files(target) as aside:
             shutil.copytree(self._of(self.best.step), aside)
-            target.mkdir(parents=True, exist_ok=True)
-            for file in sorted(aside.iterdir()):
-                replace_with_retry(file, target / file.name)
-            sync_folder(target)
-            aside.rmdir()
-        except OSError as error:
-            raise cannot_write(target, error) from error
 
     def prune(self, needed: Iterable[int | None]) -> None:
         """Delete all saved best weights but the current ones and the ones of the needed steps."""

@@ -119,11 +119,7 @@ class RunInputs:
 def _task_rows(
     paths: RunPaths, recipe: Recipe, tokenizer: Any, data: PreparedDataset, recorder: InputsRecorder, *, fresh: bool
 ) -> TaskRows | None:
-    """Choose the rows that replies are scored on, and save them in the run folder; a resumed run reads them there.
-
-    Raises:
-        UsageError: Somebody chose a metric that can score no row. A suggested one is left out with a warning.
-    """
+    """Choose the rows that replies are scored on, and save them in the run folder; a resumed run reads them there."""
     if not recipe.task.is_active:
         return None
     if not fresh and (kept := load_task_rows(paths)) is not None:

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import psutil
 import torch
 from pydantic import ValidationError
 
+from burnish_engine.advise.plan.plan import refuse_unfit
+from burnish_engine.advise.plan.plan_recipe import plan_recipe
 from burnish_engine.advise.predict.plain.whole_model_memory import later_bytes
+from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.coverage import Coverage
+from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import recipe_hash
+from burnish_engine.contract.run.events import PlanMade, Warned
+from burnish_engine.hardware.probe import probe
 from burnish_engine.models.device.device import cap_memory, choose_precision, choose_threads
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.random_state import seed_everything
 from burnish_engine.train.fast.products_choice import ProductsChoice, choose_products
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
-from burnish_engine.train.lifecycle.fit import check_fit
 from burnish_engine.train.lifecycle.inputs import RunInputs
 from burnish_engine.train.lifecycle.measure import Measure
 from burnish_engine.train.lifecycle.progress import Tally
@@ -162,10 +171,6 @@ def _resumed_plan(saved: str, planned: str) -> str:
 
     Where layers were shared and are not to be any more, or the other way around, other places of weights and other save
     levels are needed. They change no bit; the rest of the saved plan does, and stays.
-
-    Args:
-        saved: plan of the checkpoint, as text.
-        planned: plan that a run begun now would have, as text.
     """
     try:
         old, new = MemoryPlan.model_validate_json(saved), MemoryPlan.model_validate_json(planned)
@@ -174,3 +179,57 @@ def _resumed_plan(saved: str, planned: str) -> str:
     if bool(old.layers_on_ranks) == bool(new.layers_on_ranks):
         return saved
     return old.model_copy(update={"layers": new.layers, "weights": new.weights}).model_dump_json()
+
+
+def check_fit(
+    recipe: Recipe, dataset: DatasetFacts, recorder: Recorder, *, anyway: bool = False, fresh: bool = True
+) -> RunPlan | None:
+    """Plan the run with its real dataset, record the prediction, and refuse what does not fit.
+
+    Args:
+        recipe: recipe of the run.
+        dataset: facts of the prepared data.
+        recorder: recorder that receives the prediction as an event.
+        anyway: whether only to warn.
+        fresh: whether the run begins; a resumed run is not refused for the settings of its recipe.
+
+    Returns:
+        The plan that the run follows; None where none could be made.
+
+    Raises:
+        DoesNotFitError: The run does not fit into memory.
+        NoSpaceError: Only the disk is too full.
+        UsageError: The recipe asks for something impossible, or its targets miss parts of the model.
+    """
+    try:
+        machine, launched = _machine_for_this_process(), "WORLD_SIZE" in os.environ
+        plan = plan_recipe(recipe, dataset=dataset, machine=machine, launched=launched)
+    except (SetupError, UsageError) as error:
+        if fresh and isinstance(error, UsageError):
+            raise
+        # a shape we cannot read: training may work all the same
+        recorder.emit(Warned(code="plan", message=str(error)))
+        return None
+    recorder.emit(
+        PlanMade(
+            memory_bytes=plan.memory_bytes,
+            memory_free_bytes=plan.memory_free_bytes,
+            tokens_per_s=plan.tokens_per_s,
+            seconds=plan.seconds or 0.0,
+            total_seconds=plan.total_seconds or 0.0,
+            fits=plan.fits,
+            basis=plan.basis,
+        )
+    )
+    if not plan.fits:
+        if not anyway:
+            refuse_unfit(plan)
+        recorder.emit(Warned(code="plan", message=" ".join(plan.problems)))
+    return plan
+
+
+def _machine_for_this_process() -> MachineFacts:
+    """Probe the machine; memory that this process already holds counts as free."""
+    machine = probe()
+    held = psutil.Process().memory_info().rss
+    return machine.model_copy(update={"ram_free_bytes": min(machine.ram_free_bytes + held, machine.ram_total_bytes)})

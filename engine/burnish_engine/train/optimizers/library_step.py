@@ -85,11 +85,7 @@ class LibraryStep(FlatOptimizer):
         raise NotImplementedError
 
     def _move(self, step_scale: torch.Tensor | None) -> None:
-        """Move the weights, write the compute copies and zero the gradient.
-
-        Args:
-            step_scale: factor of each segment's step, `[segments]` fp32; None: 1 everywhere.
-        """
+        """Move the weights, write the compute copies and zero the gradient."""
         raise NotImplementedError
 
     @property

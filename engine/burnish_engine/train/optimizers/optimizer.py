@@ -196,11 +196,7 @@ def _muon(section: TrainSection, matrices: Sequence[TrainedTensor]) -> torch.opt
 
 
 def _library(package: str, name: str) -> Any:
-    """Import the package of an optimizer.
-
-    Raises:
-        SetupError: The package cannot be loaded.
-    """
+    """Import the package of an optimizer."""
     try:
         return importlib.import_module(package)
     except (ImportError, OSError, RuntimeError) as error:
@@ -211,11 +207,7 @@ def _library(package: str, name: str) -> Any:
 
 
 def _bitsandbytes(name: str, device: torch.device) -> Any:
-    """Import the optimizers of bitsandbytes.
-
-    Raises:
-        SetupError: The package cannot be loaded, or has no library for this device.
-    """
+    """Import the optimizers of bitsandbytes."""
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # it names parts that only its own products would use
     optimizers = _library("bitsandbytes.optim", name)
     library = _library("bitsandbytes.cextension", name).lib

@@ -41,12 +41,7 @@ class MaskedScheduleFreeStep(DirectStep):
 
 @torch.no_grad()
 def _scaled_step(optimizers: Optimizers, step_scales: Mapping[torch.Tensor, torch.Tensor]) -> None:
-    """Take a step with the parameters' gradients, which are overwritten. Scales of 1 give the library's own result.
-
-    Args:
-        optimizers: schedule-free AdamW and nothing else.
-        step_scales: factor on each parameter's step, a 0-dimensional tensor.
-    """
+    """Take a step with the parameters' gradients, which are overwritten. Scales of 1 give the library's own result."""
     [part] = optimizers.parts
     for group in part.param_groups:
         values = [value for value in group["params"] if value.grad is not None]

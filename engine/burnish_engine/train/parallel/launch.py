@@ -17,7 +17,7 @@ from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
 from burnish_engine.hardware.gpu.interconnect import parallel_settings
 from burnish_engine.hardware.probe import probe
-from burnish_engine.train.exchange.collectives import TorchCollectives, backend_of
+from burnish_engine.train.exchange.collectives import Collectives, backend_of
 from burnish_engine.train.parallel.link import Link
 from burnish_engine.train.parallel.ranks import Rank, Ranks, kill_process, lost_rank
 from burnish_engine.train.parallel.world import World, gather_links, gpu_of
@@ -82,7 +82,7 @@ def started_ranks(devices: Sequence[torch.device], logs: Path, module: str = RUN
         is_local = given is None or given.local_size == given.size
         ranks = Ranks(
             others,
-            lambda: TorchCollectives(devices[0], store, 0, world.size),
+            lambda: Collectives(devices[0], store, 0, world.size),
             is_local=is_local,
             gpus=_gpus_of(devices, links),
         )
@@ -112,11 +112,7 @@ def _refuse_gpus(devices: Sequence[torch.device]) -> None:
 
 
 def _gpus_of(devices: Sequence[torch.device], links: Mapping[int, Link]) -> list[GpuFacts]:
-    """Return the GPU of each rank; none on CPUs.
-
-    Raises:
-        UsageError: Some compute in bf16 and others cannot.
-    """
+    """Return the GPU of each rank; none on CPUs."""
     found = [gpu_of(devices[0]), *(links[rank].gpu for rank in sorted(links))]
     gpus = [gpu for gpu in found if gpu]
     able = {gpu_rates(gpu).bf16: gpu.name for gpu in gpus}

@@ -158,11 +158,7 @@ class RunReplica(Replica):
         self._take_part(lambda: self._sharded[0].take_part(order))
 
     def _take_part(self, action: Callable[[], object]) -> None:
-        """Do what all ranks do together; where memory runs out, this one ends, as the others wait for it.
-
-        Raises:
-            DoesNotFitError: Memory ran out.
-        """
+        """Do what all ranks do together; where memory runs out, this one ends, as the others wait for it."""
         try:
             action()
         except MEMORY_ERRORS as error:

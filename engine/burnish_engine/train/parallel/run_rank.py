@@ -11,7 +11,7 @@ from contextlib import suppress
 import torch
 
 from burnish_engine.contract.errors import ExitCode, UsageError
-from burnish_engine.train.exchange.collectives import TorchCollectives
+from burnish_engine.train.exchange.collectives import Collectives
 from burnish_engine.train.parallel.rank_server import RankServer, Replica
 from burnish_engine.train.parallel.replica import RunReplica
 from burnish_engine.train.parallel.world import World, link_to_leader
@@ -38,7 +38,7 @@ def join(make: Callable[[RankServer, torch.device], Replica]) -> ExitCode:
     store = world.store()
     link, device = link_to_leader(world, store)
     server = RankServer(
-        link, world.rank, world.size, device, lambda: TorchCollectives(device, store, world.rank, world.size)
+        link, world.rank, world.size, device, lambda: Collectives(device, store, world.rank, world.size)
     )
     return server.serve(make(server, device))
 

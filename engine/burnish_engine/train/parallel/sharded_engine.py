@@ -283,11 +283,7 @@ class LeadingShardedEngine(ShardedEngine):
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
-        """Look for ranks that end while all compute together: else this one would wait for them for ever.
-
-        Raises:
-            BurnishError: A rank is gone.
-        """
+        """Look for ranks that end while all compute together: else this one would wait for them for ever."""
         over, lost = threading.Event(), list[BaseException]()
 
         def watch() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from burnish_engine.data.tokens.pack import MicroBatch, held_out_batches
 from burnish_engine.train.base.engine import EvaluationRequest
-from burnish_engine.train.plain.plain_step import PlainLayout, documents_apart, passes_of, summed_loss
+from burnish_engine.train.plain.plain_step import PlainLayout, documents_apart, evaluating, passes_of, summed_loss
 
 
 def evaluation_passes(request: EvaluationRequest, layout: PlainLayout) -> Iterator[MicroBatch]:
@@ -30,10 +30,8 @@ def held_out_loss(
         device: device of the model.
         layout: layout of the passes, the same as in training.
     """
-    was_training = model.training
-    model.eval()
     total, count, read = 0.0, 0, 0
-    try:
+    with evaluating(model):
         for batch in evaluation_passes(request, layout):
             if batch.supervised_tokens:
                 with documents_apart(batch, layout):
@@ -41,6 +39,4 @@ def held_out_loss(
                 count += batch.supervised_tokens
             read += len(batch.rows)
             request.progress(read)
-    finally:
-        model.train(was_training)
     return (total / count if count else float("nan")), count

@@ -25,7 +25,7 @@ from burnish_engine.train.base.leaks import (
     unlabeled_pass,
 )
 from burnish_engine.train.base.random_state import snapshot_random_state
-from burnish_engine.train.plain.plain_step import BY_ROW, PlainLayout, padded_inputs, takes_logits_to_keep
+from burnish_engine.train.plain.plain_step import BY_ROW, PlainLayout, evaluating, padded_inputs, takes_logits_to_keep
 
 PROBE_LENGTHS = (5, 9, 7)
 DOCUMENTS_LENGTHS = (5, 150, 9, 70)
@@ -110,19 +110,18 @@ def why_not(
         full: token ids of the rows of a full pass, see `choose_layout`.
     """
     documents = [*_probe(vocab_size, layout), *rows]
-    was_training, put_back = model.training, snapshot_random_state(device)
-    model.eval()
+    put_back = snapshot_random_state(device)
     try:
-        with _small_windows(model, layout):
-            reason = _measured(model, device, layout, documents)
-        return reason or _shift(model, device, layout, full)
+        with evaluating(model):
+            with _small_windows(model, layout):
+                reason = _measured(model, device, layout, documents)
+            return reason or _shift(model, device, layout, full)
     # any architecture of transformers: what it does not like ends in errors of any kind, and the reason is reported
     except Exception as error:
         if is_out_of_memory(error):
             raise
         return _in_short(error)
     finally:
-        model.train(was_training)
         put_back()
 
 
@@ -156,12 +155,8 @@ def _shift(model: Any, device: torch.device, layout: PlainLayout, full: Sequence
     """Return how a full pass changes a row's logits; empty where it does not, or where there is none to try."""
     if not full:
         return ""
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         return find_shift(_logits_of(model, device, layout), full, _tolerance(model), same_shape=layout not in BY_ROW)
-    finally:
-        model.train(was_training)
 
 
 def _logits_of(model: Any, device: torch.device, layout: PlainLayout) -> Logits:

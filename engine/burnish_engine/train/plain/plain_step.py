@@ -16,7 +16,8 @@ one document into the next. `train.plain.layout_choice` therefore measures on th
 from __future__ import annotations
 
 import inspect
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -112,6 +113,17 @@ def _rows_of(batch: MicroBatch, rows: list[int], each: int) -> MicroBatch:
         reference=None if batch.reference is None else batch.reference[sequences],
         desirable=None if batch.desirable is None else batch.desirable[rows],
     )
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Put a model into evaluation mode inside, in which dropout is off."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 def documents_apart(batch: MicroBatch, layout: PlainLayout) -> AbstractContextManager[object]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -20,6 +19,7 @@ from burnish_engine.train.plain.evaluate import evaluation_passes
 from burnish_engine.train.plain.plain_step import (
     PlainLayout,
     documents_apart,
+    evaluating,
     passes_of,
     sequence_log_probs,
     supervised_logits,
@@ -101,7 +101,7 @@ def estimate_kl(
     """
     passes = [part for batch in batches for one in batch.mismatched for part in passes_of(one, layout, budget)]
     total = 0.0
-    with _evaluating(model):
+    with evaluating(model):
         for one in passes:
             assert one.reference is not None
             if one.supervised_tokens:
@@ -120,7 +120,7 @@ def log_probs(
     documents = request.documents
     each = len(documents[0].sequence_lengths) if len(documents) else 1
     found_NS, done = np.zeros((len(documents), each), dtype=np.float32), 0
-    with _evaluating(model):
+    with evaluating(model):
         for batch in evaluation_passes(request, layout):
             if not batch.supervised_tokens:
                 continue
@@ -136,7 +136,7 @@ def log_probs(
 def mean_divergence(model: Any, request: EvaluationRequest, device: torch.device, layout: PlainLayout) -> float | None:
     """Compute the mean divergence (nats a token) from the model without its adapter; see `Engine.kl_to_base`."""
     total, count = 0.0, 0
-    with _evaluating(model):
+    with evaluating(model):
         for batch in evaluation_passes(request, layout):
             if not batch.supervised_tokens:
                 continue
@@ -147,14 +147,3 @@ def mean_divergence(model: Any, request: EvaluationRequest, device: torch.device
             total += float((ours.exp() * (ours - theirs)).sum(dtype=torch.float64))
             count += batch.supervised_tokens
     return total / count if count else None
-
-
-@contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
-    """Switch dropout off inside."""
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)

@@ -12,7 +12,7 @@ from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.spec import decoder_spec, rough_spec
-from burnish_engine.train import choose_engine as train_choice
+from burnish_engine.train import engine_loader as train_choice
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.fast import fast_support
 

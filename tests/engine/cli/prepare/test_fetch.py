@@ -46,6 +46,12 @@ def test_license_size_and_place_are_shown(hub, capsys):
     assert "Already here" in capsys.readouterr().out
 
 
+def test_a_wait_for_a_busy_hub_is_told(hub, capsys):
+    hub.models[NAME].busy = [(503, None)]
+    assert main(["models", "fetch", NAME]) == 0
+    assert "Waiting" in capsys.readouterr().out
+
+
 def test_json_is_one_document(hub, capsys):
     assert main(["models", "fetch", NAME, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -162,7 +162,7 @@ def test_suggest_writes_a_recipe_that_loads(capsys, tmp_path, tiny, chats):
     assert recipe.train.epochs > 1
     assert recipe.data.max_length < 256  # the rows are short, and no default of 1,024
     assert "adapter.rank" in text
-    assert "Fits" in text
+    assert "It fits" in text
     assert "burnish train" in text
 
 
@@ -223,7 +223,7 @@ def test_what_does_not_fit_ends_with_its_exit_code_and_what_would(capsys, monkey
     monkeypatch.setattr("burnish_engine.hardware.probe.probe", lambda: CPU_16)
     code, text, _ = run(capsys, "suggest", "--model", "Qwen/Qwen3-14B")
     assert code == ExitCode.DOES_NOT_FIT
-    assert "Does not fit" in text
+    assert "does not fit" in text
     assert "burnish suggest --model" in text
     monkeypatch.setattr("burnish_engine.hardware.probe.probe", lambda: machine(ram_gib=1, cores=1))
     code, text, _ = run(capsys, "suggest")

@@ -8,7 +8,7 @@ from rich.console import Console
 from burnish_engine.cli.training import progress as module
 from burnish_engine.cli.training.progress import RunProgress, evaluation_text, preferred_text
 from burnish_engine.contract.run.events import DataReady, EvaluationDone, PhaseChanged, PhaseProgress
-from burnish_engine.train.guard.findings import CHECKS
+from burnish_engine.contract.wording.tables import CHECKS
 
 
 def evaluated(**figures):

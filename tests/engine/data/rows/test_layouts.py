@@ -12,6 +12,7 @@ from burnish_engine.data.files.problems import RowError
 from burnish_engine.data.pipeline.row_pipeline import PipelineSpec, RowBatch, RowPipeline, TemplateSource
 from burnish_engine.data.rows.media import NEEDS_MEDIA
 from burnish_engine.data.rows.recognize import recognize
+from burnish_engine.data.rows.row_readers import row_reader
 from burnish_engine.data.rows.shapes import BAD_REPLY
 from burnish_engine.data.tokens.tokenize import TokenizerParts
 
@@ -49,18 +50,19 @@ PAIRS = [case for case in CASES if case.shape == "preference" and not case.refus
 @pytest.mark.parametrize("case", PAIRS, ids=[f"{case.peer}-{case.name}" for case in PAIRS])
 def test_the_rejected_half_of_a_pair_has_the_same_turns_before_another_reply(case):
     layout = recognize(case.rows, "file")
+    reader = row_reader(layout)
     for row in case.rows:
         try:
-            chosen = layout.conversation(row, 1, "file")
+            chosen = reader.read(row, 1, "file")
         except RowError:
             continue
         if isinstance(row.get(layout.columns["rejected"]), list) and isinstance(
             row[layout.columns["rejected"]][0], str
         ):
             with pytest.raises(RowError, match="rejected"):
-                layout.rejected(row, chosen)
+                reader.rejected(row, chosen)
             continue
-        rejected = layout.rejected(row, chosen)
+        rejected = reader.rejected(row, chosen)
         assert kinds(rejected)[:-1] == kinds(chosen)[:-1]
         assert rejected.messages[-1].role == "assistant"
         assert rejected.messages[-1].content != chosen.messages[-1].content
@@ -79,7 +81,7 @@ def test_each_layout_is_read_as_it_means(case):
     dropped, used = Counter(), []
     for row in case.rows:
         try:
-            used.append(kinds(layout.conversation(row, 1, "file")))
+            used.append(kinds(row_reader(layout).read(row, 1, "file")))
         except RowError as error:
             dropped[error.reason] += 1
     assert dict(dropped) == case.dropped

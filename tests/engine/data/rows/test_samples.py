@@ -11,6 +11,7 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.data.prepare import inspect_dataset, prepare
 from burnish_engine.data.rows.column_readings import SURE, find_readings
 from burnish_engine.data.rows.recognize import recognize
+from burnish_engine.data.rows.row_readers import row_reader
 
 from support.data.tables import read_rows
 
@@ -62,7 +63,7 @@ def rows(name):
 
 def conversations(name, **options):
     layout = recognize(rows(name), name, **options)
-    return [layout.conversation(values, 1, name) for values in rows(name)]
+    return [row_reader(layout).read(values, 1, name) for values in rows(name)]
 
 
 def test_every_sample_is_named_here():
@@ -178,4 +179,4 @@ def test_columns_said_by_hand_count_and_the_others_are_recognized(values, column
     assert layout.shape == shape
     assert layout.from_recipe
     assert dict(pair.split("=") for pair in columns).items() <= layout.columns.items()
-    assert layout.conversation(values, 1, "file")
+    assert row_reader(layout).read(values, 1, "file")

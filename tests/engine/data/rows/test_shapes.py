@@ -7,6 +7,7 @@ from burnish_engine.data.files.problems import RowError
 from burnish_engine.data.rows.content_parts import PARTLY_SUPERVISED
 from burnish_engine.data.rows.media import NEEDS_MEDIA
 from burnish_engine.data.rows.recognize import recognize
+from burnish_engine.data.rows.row_readers import row_reader
 from burnish_engine.data.rows.shapes import SHAPES, TEXT_SHAPES
 
 CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
@@ -15,14 +16,14 @@ SHAREGPT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
 
 def turns(values, forced="auto", system_prompt=""):
     layout = recognize([values], "file", forced)
-    conversation = layout.conversation(values, 7, "file", system_prompt)
+    conversation = row_reader(layout, system_prompt).read(values, 7, "file")
     assert (conversation.row, conversation.file) == (7, "file")
     return layout.shape, [(message.role, message.content) for message in conversation.messages]
 
 
 def problem(values, sample=None):
     with pytest.raises(RowError) as caught:
-        recognize([sample or values], "file").conversation(values, 1, "file")
+        row_reader(recognize([sample or values], "file")).read(values, 1, "file")
     return caught.value.reason
 
 
@@ -50,7 +51,7 @@ def test_each_shape_becomes_user_and_assistant_turns(values, shape):
 
 def test_text_stays_text():
     layout = recognize([{"text": "Some words."}], "file")
-    conversation = layout.conversation({"text": "Some words."}, 1, "file", "a system prompt")
+    conversation = row_reader(layout, "a system prompt").read({"text": "Some words."}, 1, "file")
     assert (layout.shape, conversation.text, conversation.messages) == ("text", "Some words.", ())
 
 
@@ -85,8 +86,12 @@ def test_content_may_be_a_list_of_text_parts():
 
 def test_rows_may_leave_columns_out():
     layout = recognize([{"instruction": "a", "input": "b", "output": "c"}], "file")
-    short = layout.conversation({"instruction": "a", "output": "c"}, 1, "file")
+    short = row_reader(layout).read({"instruction": "a", "output": "c"}, 1, "file")
     assert short.messages[0].content == "a"
+
+
+def test_a_column_without_a_name_stands_for_no_missing_column():
+    assert turns({"": "0", "instruction": "Hi", "output": "Hello"})[1] == [("user", "Hi"), ("assistant", "Hello")]
 
 
 @pytest.mark.parametrize("forced", [shape for shape in SHAPES if shape not in TEXT_SHAPES])
@@ -180,15 +185,15 @@ def test_replies_labeled_bad_are_never_learned_unasked(no, yes):
         assert "2 ways" in error.what
         layout = recognize(rows, "file", "kto")
     assert layout.shape == "kto"
-    assert layout.conversation(rows[0], 1, "file").messages
+    assert row_reader(layout).read(rows[0], 1, "file").messages
     with pytest.raises(RowError, match="labeled as a bad reply"):
-        layout.conversation(rows[1], 2, "file")
+        row_reader(layout).read(rows[1], 2, "file")
 
 
 def test_an_odd_label_among_sure_ones_leaves_only_its_row_out():
     rows = [{"messages": CHAT, "label": label} for label in (True, False, "unsure")]
     with pytest.raises(RowError, match="neither true nor false"):
-        recognize(rows, "file").conversation(rows[2], 3, "file")
+        row_reader(recognize(rows, "file")).read(rows[2], 3, "file")
 
 
 def test_labels_that_are_topics_do_not_matter():
@@ -199,7 +204,7 @@ def test_labels_that_are_topics_do_not_matter():
 @pytest.mark.parametrize(("no", "yes"), LABELS)
 def test_a_segment_is_learned_where_its_label_says_true_however_that_is_written(no, yes):
     values = {"segments": [{"text": "asked", "label": no}, {"text": "replied", "label": yes}]}
-    assert recognize([values], "file").conversation(values, 1, "file").spans == ((5, 12),)
+    assert row_reader(recognize([values], "file")).read(values, 1, "file").spans == ((5, 12),)
 
 
 @pytest.mark.parametrize(("reply", "call"), [(0, None), (1, 0)])

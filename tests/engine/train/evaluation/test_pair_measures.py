@@ -11,7 +11,7 @@ from burnish_engine.duel.sides.spec import RunSpec
 from burnish_engine.runs.compare.compare import compared_run
 from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.store import create_run, read_state
-from burnish_engine.train.evaluation.pair_measures import shared_measures
+from burnish_engine.train.evaluation.validator import shared_measures
 from burnish_engine.train.run import run_training
 
 from support.models.tiny import write_jsonl

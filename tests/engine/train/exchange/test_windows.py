@@ -12,7 +12,7 @@ from torch.distributed import _symmetric_memory
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.train.exchange import collectives, windows
-from burnish_engine.train.exchange.collectives import TorchCollectives
+from burnish_engine.train.exchange.collectives import Collectives
 from burnish_engine.train.exchange.rank_memory import RankWindows
 from burnish_engine.train.exchange.windows import GpuWindow
 
@@ -137,7 +137,7 @@ def test_a_rank_catches_up_before_it_allocates_and_so_before_others_wait_for_it(
 
 def connected(store, rank):
     """The collectives of one of two ranks, of which only the store is there."""
-    made = TorchCollectives.__new__(TorchCollectives)
+    made = Collectives.__new__(Collectives)
     made._device, made._store, made._rank, made._size, made._windows = torch.device("cuda"), store, rank, 2, 0
     return made
 

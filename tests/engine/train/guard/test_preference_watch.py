@@ -6,8 +6,8 @@ import pytest
 
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.contract.run.events import EvaluationDone
+from burnish_engine.contract.wording.tables import CHECKS
 from burnish_engine.train.base.engine import PreferenceFigures, StepResult
-from burnish_engine.train.guard.findings import CHECKS
 from burnish_engine.train.guard.preference_watch import (
     FALL,
     FAR,

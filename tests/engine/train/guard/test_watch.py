@@ -11,9 +11,10 @@ from burnish_engine.cli.training.progress import _line
 from burnish_engine.contract.recipe.recipe_evaluation import GuardSection
 from burnish_engine.contract.run.card import CardGuard, CardRollback
 from burnish_engine.contract.run.events import BestKept, GuardReported, RolledBack
+from burnish_engine.contract.wording.tables import CHECKS
 from burnish_engine.train.base.engine import StepResult
 from burnish_engine.train.guard.checksums import changed, checksums
-from burnish_engine.train.guard.findings import CHECKS, GuardFinding, foremost
+from burnish_engine.train.guard.findings import GuardFinding, foremost
 from burnish_engine.train.guard.record import GuardRecord, read_record
 from burnish_engine.train.guard.watch import Watch, WatchState
 
@@ -197,8 +198,10 @@ def test_people_are_told():
     well = GuardReported(step=3, when="end", verdict="training", sentence="It trained: 3 checks found nothing.")
     assert str(_line(well)) == "It trained: 3 checks found nothing."
     back = RolledBack(step=9, to_step=0, factor=0.5, reason="At step 9 it was nan.")
-    assert str(_line(back)).endswith("At step 9 it was nan. Going back to the beginning, on at 0.5 of the rate.")
-    assert "step 4: held-out loss 1.2500" in _line(BestKept(step=4, loss=1.25, at_step=8, stopped_early=True))
+    told_back = str(_line(back))
+    assert all(part in told_back for part in ("step 9", "the beginning", "0.5", "At step 9 it was nan."))
+    kept = str(_line(BestKept(step=4, loss=1.25, at_step=8, stopped_early=True)))
+    assert all(part in kept for part in ("step 4", "1.250"))
     card = make_card(
         guard=CardGuard(verdict="suspicious", sentence="A sign.", cause="A cause.", remedy="A remedy."),
         rollback=CardRollback(step=9, to_step=6, factor=0.5, reason="why"),

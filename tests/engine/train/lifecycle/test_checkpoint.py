@@ -17,7 +17,7 @@ from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.stream import BatchStream
-from burnish_engine.train.choose_engine import make_engine
+from burnish_engine.train.engine_loader import make_engine
 from burnish_engine.train.guard.watch import Trouble
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
 from burnish_engine.train.recovery.rollback import choose_rollback

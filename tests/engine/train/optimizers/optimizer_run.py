@@ -5,7 +5,7 @@ import torch
 from burnish_engine.train.base.engine import EvaluationRequest
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.stream import BatchStream
-from burnish_engine.train.choose_engine import make_engine
+from burnish_engine.train.engine_loader import make_engine
 
 from support.runs.shelf import OPTIMIZERS, rate_of
 

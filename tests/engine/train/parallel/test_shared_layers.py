@@ -16,7 +16,7 @@ from burnish_engine.models.host_memory.weight_ring import SLOTS
 from burnish_engine.runs.card import read_card
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.base.engine import EvaluationRequest
-from burnish_engine.train.choose_engine import make_engine
+from burnish_engine.train.engine_loader import make_engine
 from burnish_engine.train.exchange import windows
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.guard.checksums import changed as changed_sums

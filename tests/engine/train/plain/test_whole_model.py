@@ -19,7 +19,7 @@ from burnish_engine.runs.control import send
 from burnish_engine.runs.store import create_run
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.stream import BatchStream
-from burnish_engine.train.choose_engine import make_engine
+from burnish_engine.train.engine_loader import make_engine
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
 from burnish_engine.train.plain.plain_step import summed_loss
 from burnish_engine.train.plain.whole_model import WholeModel

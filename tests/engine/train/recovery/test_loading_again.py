@@ -6,7 +6,7 @@ from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.contract.run.events import CheckpointSaved, RunStarted, StepDone
 from burnish_engine.runs.control import send
-from burnish_engine.train import choose_engine, engine_loader
+from burnish_engine.train import engine_loader
 from burnish_engine.train.fast.fast_engine import FastEngine
 from burnish_engine.train.lifecycle import checkpoint as checkpoints
 from burnish_engine.train.lifecycle import dry_run
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("unplanned")
 
 def test_a_model_that_cannot_be_loaded_again_ends_the_run(made):
     paths = made()
-    with scarce((adamw, "step_"), calls=[5]), scarce((choose_engine, "FastEngine"), calls=[2, 3]):
+    with scarce((adamw, "step_"), calls=[5]), scarce((engine_loader, "FastEngine"), calls=[2, 3]):
         outcome = run_training(paths)
     assert outcome.exit_code == ExitCode.DOES_NOT_FIT
     assert "CUDA out of memory" in outcome.message
@@ -34,14 +34,14 @@ def test_a_model_that_cannot_be_loaded_again_ends_the_run(made):
 def test_loading_is_tried_once_more_with_the_smallest_plan(made, engine):
     owner = {"fast": "FastEngine", "plain": "PlainEngine"}[engine]
     paths = made(engine, max_steps=1)
-    with scarce((choose_engine, owner), calls=[1]):
+    with scarce((engine_loader, owner), calls=[1]):
         assert run_training(paths).exit_code == ExitCode.DONE
     assert "loaded again with the smallest plan" in smaller_plans(paths)[0]
     newest, _ = checkpoints.find_checkpoint(paths.checkpoints)
     plan = checkpoints.read_position(newest).plan
     assert plan == "recompute" if engine == "plain" else set(MemoryPlan.model_validate_json(plan).layers) == {"input"}
     lost = made(engine)
-    with scarce((choose_engine, owner), calls=[1, 2]):
+    with scarce((engine_loader, owner), calls=[1, 2]):
         assert run_training(lost).exit_code == ExitCode.DOES_NOT_FIT
 
 
@@ -57,7 +57,7 @@ def test_a_resumed_run_begins_with_the_plan_that_it_fell_back_to(made, smaller, 
     with scarce(PLACES[engine]["pass"], calls=[4]):
         assert run_training(paths, listener=stop).exit_code == ExitCode.STOPPED
     taken_up = []
-    real = choose_engine.make_engine
+    real = engine_loader.make_engine
 
     def making(*args, **settings):
         made_engine = real(*args, **settings)
@@ -96,7 +96,7 @@ def test_where_that_cannot_be_loaded_either_the_run_ends(made, monkeypatch):
     monkeypatch.setattr(FastEngine, "shrink", lambda _: "")
     monkeypatch.setattr(FastEngine, "loading_plan", property(lambda self: self.facts.memory_plan))
     paths = made(extra=WATCHED)
-    with scarce(PLACES["fast"]["pass"], calls=[8]), scarce((choose_engine, "FastEngine"), calls=[2]):
+    with scarce(PLACES["fast"]["pass"], calls=[8]), scarce((engine_loader, "FastEngine"), calls=[2]):
         outcome = run_training(paths)
     assert (outcome.exit_code, outcome.step) == (ExitCode.DOES_NOT_FIT, 3)
     assert "CUDA out of memory" in outcome.message

@@ -10,7 +10,7 @@ from burnish_engine.contract.run.events import PhaseChanged, PlanMade, StepDone,
 from burnish_engine.runs.control import send
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run
-from burnish_engine.train.lifecycle import fit
+from burnish_engine.train.lifecycle import run_setup
 from burnish_engine.train.run import run_training
 
 from support.machines.made_up import cpu_machine
@@ -25,7 +25,7 @@ def events_of(paths, kind):
 def full_memory(monkeypatch):
     """A machine whose memory is taken."""
     machine = cpu_machine(ram=2**28)
-    monkeypatch.setattr(fit, "probe", lambda: machine.model_copy(update={"ram_free_bytes": 2**20}))
+    monkeypatch.setattr(run_setup, "probe", lambda: machine.model_copy(update={"ram_free_bytes": 2**20}))
 
 
 def test_a_run_that_does_not_fit_is_refused_with_figures(tmp_path, full_memory):
@@ -54,9 +54,11 @@ def test_anyway_trains_and_warns_and_what_was_trained_is_not_refused_later(tmp_p
 
 @pytest.mark.full
 def test_the_prediction_is_recorded_and_its_memory_plan_carried_out(tmp_path, monkeypatch):
-    chosen, make = MemoryPlan(layers=("input", "narrow"), head_rows=32), fit.plan_recipe
+    chosen, make = MemoryPlan(layers=("input", "narrow"), head_rows=32), run_setup.plan_recipe
     monkeypatch.setattr(
-        fit, "plan_recipe", lambda *given, **options: make(*given, **options).model_copy(update={"memory_plan": chosen})
+        run_setup,
+        "plan_recipe",
+        lambda *given, **options: make(*given, **options).model_copy(update={"memory_plan": chosen}),
     )
     paths = create_run(tiny_recipe(tmp_path, max_steps=2), tmp_path / "run")
     assert run_training(paths).exit_code is ExitCode.DONE

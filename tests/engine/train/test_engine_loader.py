@@ -15,7 +15,7 @@ from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation import load_fast
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.stream import BatchStream
-from burnish_engine.train.choose_engine import make_engine
+from burnish_engine.train.engine_loader import make_engine
 from burnish_engine.train.fast.fast_support import why_not
 
 from support.models.tiny import make_tokenizer

@@ -1,0 +1,1 @@
+"""Sentences that terminal and window both show: tables of English forms, and what puts facts into them."""

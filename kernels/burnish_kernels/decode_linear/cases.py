@@ -96,19 +96,17 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     matrix[: stack.N, stack.K :] = 0
     for adapter, first in zip(stack.adapters, stack.firsts, strict=True):
         matrix[adapter.span, stack.K + first : stack.K + first + adapter.padded] = draw(adapter.rows, adapter.padded)
-    weight, a, sb = matrix[: stack.N, : stack.K], matrix[stack.N :, : stack.K], matrix[: stack.N, stack.K :]
     x = draw(rows, stack.K + stack.R)[:, : stack.K]
     bias = draw(stack.N) if options["bias"] else None
     whole = torch.full((rows, stack.N + 8), math.nan, dtype=dtype, device=device)
     config = DecodeConfig(32, 64, options["splits"], 4, 2, options["vector"]) if options["splits"] else None
-    rules: dict[str, Any] = {"a_RK": a, "sb_NR": sb, "bias_N": bias, "config": config}
-    found = op.forward(x, weight, stack, out=whole[:, : stack.N], **rules).cpu()
-    again = op.forward(x, weight, stack, **rules).cpu()
+    rules: dict[str, Any] = {"bias_N": bias, "config": config}
+    found = op.forward(x, matrix, stack, out=whole[:, : stack.N], **rules).cpu()
+    again = op.forward(x, matrix, stack, **rules).cpu()
     if not torch.equal(found, again) or not whole[:, stack.N :].isnan().all():
         return math.inf
     exact = reference.decode_linear(
-        *(x.cpu().double(), weight.cpu().double(), stack, a.cpu().double(), sb.cpu().double()),
-        None if bias is None else bias.cpu().double(),
+        x.cpu().double(), matrix.cpu().double(), stack, None if bias is None else bias.cpu().double()
     )
     error = float((found.double() - exact).norm() / exact.norm())
     return error if math.isfinite(error) else math.inf
@@ -122,7 +120,7 @@ def compilations() -> list[Compilation]:
     for dtype, pointer in TYPES.items():
         for rows in (1, 64, 128):
             stack = projection(4096, 1024)
-            config = choose(rows, stack.N, stack.K, processors=132)
+            config = choose(rows, stack.N, stack.K, wide=dtype == torch.float32, processors=132)
             assert config is not None
             function = kernel.vector_kernel if config.vector else kernel.decode_kernel
             whole: dict[str, Any] = {
@@ -130,7 +128,7 @@ def compilations() -> list[Compilation]:
                 "RANKS": 16,
                 "BLOCK_B": max(16, rows),
                 "BLOCK_N": config.block_n,
-                "BLOCK_K": config.block_k if dtype != torch.float32 else config.block_k // 2,
+                "BLOCK_K": config.block_k,
                 "SPLITS": 2,
                 "HAS_BIAS": False,
                 "PRECISION": "ieee" if dtype == torch.float32 else "tf32",
@@ -156,17 +154,15 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
     shapes = {"0.6b-qkv": (4096, 1024), "0.6b-down": (1024, 3072), "4b-gate-up": (19456, 2560), "8b-o": (4096, 4096)}
     for name, (outputs, inputs) in shapes.items():
         stack = projection(outputs, inputs)
-        matrix = torch.randn(*stack.buffer_shape, device=device).bfloat16()
-        weights = [matrix[:outputs, :inputs].clone() for _ in range(max(2, int(3e8) // (outputs * inputs * 2)))]
+        count = max(2, int(3e8) // (outputs * inputs * 2))  # more than a cache holds
+        matrices = [torch.randn(*stack.buffer_shape, device=device).bfloat16() for _ in range(count)]
         for rows in (1, 8, 64):
-            x = torch.randn(rows, inputs, device=device).bfloat16()
-            turn = itertools.cycle(weights)  # more than a cache holds
+            x, turn = torch.randn(rows, inputs, device=device).bfloat16(), itertools.cycle(matrices)
 
-            def run(turn: Any = turn, x: torch.Tensor = x, stack: Stack = stack, matrix: Any = matrix) -> object:
-                n, k = stack.N, stack.K
-                return op.forward(x, next(turn), stack, a_RK=matrix[n:, :k], sb_NR=matrix[:n, k:])
+            def run(turn: Any = turn, x: torch.Tensor = x, stack: Stack = stack) -> object:
+                return op.forward(x, next(turn), stack)
 
-            def plain(turn: Any = turn, x: torch.Tensor = x) -> object:
-                return x @ next(turn).t()
+            def plain(turn: Any = turn, x: torch.Tensor = x, stack: Stack = stack) -> object:
+                return x @ next(turn)[: stack.N, : stack.K].t()
 
-            yield Benchmark(f"{name}-{rows}", run, plain, weights[0].nbytes)
+            yield Benchmark(f"{name}-{rows}", run, plain, outputs * inputs * 2)

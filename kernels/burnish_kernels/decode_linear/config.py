@@ -38,28 +38,29 @@ class DecodeConfig:
     vector: bool = False
 
 
-def choose(rows: int, outputs: int, inputs: int, *, processors: int) -> DecodeConfig | None:
+def choose(rows: int, outputs: int, inputs: int, *, wide: bool, processors: int) -> DecodeConfig | None:
     """Choose sizes by measurements on an H200.
 
     Args:
         rows: number of tokens.
         outputs: output features.
         inputs: input features.
+        wide: whether inputs have 32 bits.
         processors: multiprocessors of the device.
 
     Returns:
         Sizes; None where cuBLAS is faster: it shares the tokens among programs, which counts once matrices are large.
     """
     if rows == 1:
-        block_n, block_k = 16, 512
+        block_n, block_k = 2 * NARROW if outputs >= 2 * NARROW * processors else NARROW, 256
         tiles = -(-outputs // block_n)
         splits = min(max(1, 2 * processors // tiles), max(1, inputs // block_k), MOST_SPLITS)
         return DecodeConfig(block_n, block_k, splits, 8, 1, vector=True)
     if outputs * inputs > LARGE:
         return None
-    block_n, block_k = 2 * NARROW if outputs > NARROW * processors else NARROW, 128
+    block_n, block_k = 2 * NARROW if outputs > NARROW * processors else NARROW, 64 if wide else 128
     splits = min(max(1, processors * block_n // outputs), max(1, inputs // block_k // 2), MOST_SPLITS)
-    return DecodeConfig(block_n, block_k, splits, 4, 5 if rows <= 64 else 3)
+    return DecodeConfig(block_n, block_k, splits, 4, 4 if rows <= 64 and not wide else 2)
 
 
 def rank_spans(stack: Stack, block_n: int) -> tuple[tuple[int, int, int, int], ...] | None:

@@ -98,7 +98,7 @@ def vector_kernel(
     SPLITS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
 ):
-    """Multiply one token, without matrix units; sums are reduced once, at the end."""
+    """Multiply one token, without matrix units."""
     n0 = tl.program_id(0) * BLOCK_N
     output = n0 + tl.arange(0, BLOCK_N)
     column = tl.arange(0, BLOCK_K)
@@ -107,8 +107,8 @@ def vector_kernel(
     begin = tl.program_id(1) * share
     end = tl.minimum(begin + share, K)
     first, count = _span(n0, SPANS)
-    sums = tl.zeros([BLOCK_N, BLOCK_K], tl.float32)
-    narrow = tl.zeros([RANKS, BLOCK_K], tl.float32)
+    total = tl.zeros([BLOCK_N], tl.float32)
+    narrow = tl.zeros([RANKS], tl.float32)
     at_weight = output.to(tl.int64)[:, None] * weight_stride
     at_a = (first + rank).to(tl.int64)[:, None] * a_stride
     for start in range(begin, end, BLOCK_K):
@@ -116,15 +116,14 @@ def vector_kernel(
         there = k < end
         x = tl.load(x_ptr + k, mask=there, other=0.0).to(tl.float32)
         weight = tl.load(weight_ptr + at_weight + k[None, :], mask=(output < N)[:, None] & there[None, :], other=0.0)
-        sums += weight.to(tl.float32) * x[None, :]
+        total += tl.sum(weight.to(tl.float32) * x[None, :], axis=1)
         if len(SPANS) > 0:
             a = tl.load(a_ptr + at_a + k[None, :], mask=(rank < count)[:, None] & there[None, :], other=0.0)
-            narrow += a.to(tl.float32) * x[None, :]
-    total = tl.sum(sums, axis=1)
+            narrow += tl.sum(a.to(tl.float32) * x[None, :], axis=1)
     if len(SPANS) > 0:
         at_sb = output.to(tl.int64)[:, None] * sb_stride + (first + rank)[None, :]
         sb = tl.load(sb_ptr + at_sb, mask=(output < N)[:, None] & (rank < count)[None, :], other=0.0).to(tl.float32)
-        total += tl.sum(sb * tl.sum(narrow, axis=1)[None, :], axis=1)
+        total += tl.sum(sb * narrow[None, :], axis=1)
     row = tl.arange(0, 1)
     _finish(total[None, :], row, output, B, N, bias_ptr, out_ptr, parts_ptr, counters_ptr, out_stride, SPLITS, HAS_BIAS)
 
@@ -189,11 +188,9 @@ def decode_kernel(
 
 def launch(
     x_BK: torch.Tensor,
-    weight_NK: torch.Tensor,
+    matrix: torch.Tensor,
     spans: tuple[tuple[int, int, int, int], ...],
     *,
-    a_RK: torch.Tensor,
-    sb_NR: torch.Tensor,
     bias_N: torch.Tensor | None,
     out_BN: torch.Tensor,
     parts_SBN: torch.Tensor | None,
@@ -208,10 +205,10 @@ def launch(
     rounded = "interpreted" if interpreted() else "tf32"
     shared: dict[str, Any] = {
         "x_ptr": x_BK,
-        "weight_ptr": weight_NK,
-        "weight_stride": weight_NK.stride(0),
-        "a_ptr": a_RK,
-        "sb_ptr": sb_NR,
+        "weight_ptr": matrix,
+        "weight_stride": matrix.stride(0),
+        "a_ptr": matrix[outputs:],
+        "sb_ptr": matrix[:, inputs:],
         "bias_ptr": bias_N,
         "out_ptr": out_BN,
         "parts_ptr": parts_SBN,
@@ -219,8 +216,8 @@ def launch(
         "B": rows,
         "N": outputs,
         "K": inputs,
-        "a_stride": a_RK.stride(0),
-        "sb_stride": sb_NR.stride(0),
+        "a_stride": matrix.stride(0),
+        "sb_stride": matrix.stride(0),
         "out_stride": out_BN.stride(0),
         "SPANS": spans,
         "RANKS": triton.next_power_of_2(max((span[3] for span in spans), default=16)),

@@ -29,11 +29,9 @@ def is_possible(rows: int, stack: Stack) -> bool:
 
 def forward(
     x_BK: torch.Tensor,
-    weight_NK: torch.Tensor,
+    matrix: torch.Tensor,
     stack: Stack,
     *,
-    a_RK: torch.Tensor,
-    sb_NR: torch.Tensor,
     bias_N: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
     config: DecodeConfig | None = None,
@@ -44,37 +42,33 @@ def forward(
 
     Args:
         x_BK: input `[B, K]`, rows may be strided.
-        weight_NK: weight W `[N, K]` in x's type, rows may be strided.
-        stack: layout of the adapters.
-        a_RK: A of all adapters `[R, K]`, rows may be strided.
-        sb_NR: scaled B of all adapters `[N, R]`, rows may be strided.
+        matrix: matrix `[N + R, K + R]`, `[[W, sB], [A, 0]]`, rows may be strided.
+        stack: layout of the adapters in the matrix.
         bias_N: bias `[N]`, or None.
         out: tensor `[B, N]` to write to, rows may be strided. Allocated if None.
         config: sizes that replace the chosen ones.
 
     Returns:
-        The output `[B, N]`.
+        The output `[B, N]`; its rows may be strided.
 
     Raises:
         ValueError: Shapes or dtypes do not fit, or `is_possible` says no.
     """
-    rows = len(x_BK)
-    out_BN = x_BK.new_empty(rows, stack.N) if out is None else out
+    rows, n, k = len(x_BK), stack.N, stack.K
     if not is_possible(rows, stack):
         raise ValueError(f"{rows} tokens with {stack} are not for this operation")
-    if x_BK.shape[1] != stack.K or weight_NK.shape != (stack.N, stack.K) or out_BN.shape != (rows, stack.N):
-        raise ValueError(f"{tuple(x_BK.shape)} and {tuple(weight_NK.shape)} do not fit {stack}")
-    if a_RK.shape != (stack.R, stack.K) or sb_NR.shape != (stack.N, stack.R):
-        raise ValueError(f"adapters must be {(stack.R, stack.K)} and {(stack.N, stack.R)}")
-    for tensor in (x_BK, weight_NK, out_BN):
+    if x_BK.shape[1] != k or matrix.shape != stack.buffer_shape or (out is not None and out.shape != (rows, n)):
+        raise ValueError(f"{tuple(x_BK.shape)} and {tuple(matrix.shape)} do not fit {stack}")
+    for tensor in (x_BK, matrix, x_BK if out is None else out):
         if tensor.dtype != x_BK.dtype or tensor.stride(1) != 1:
             raise ValueError(f"columns of {x_BK.dtype} must be side by side, not {tensor.dtype} {tensor.stride()}")
     if not use_kernels(x_BK):
-        return out_BN.copy_(reference.decode_linear(x_BK, weight_NK, stack, a_RK, sb_NR, bias_N))
-    chosen = config or choose(rows, stack.N, stack.K, processors=_processors(x_BK.device))
+        found = reference.decode_linear(x_BK, matrix, stack, bias_N)
+        return found if out is None else out.copy_(found)
+    chosen = config or choose(rows, n, k, wide=x_BK.element_size() > 2, processors=_processors(x_BK.device))
     if chosen is None:
-        times_transposed(x_BK, weight_NK, bias_N, out_BN)
-        return out_BN.addmm_(x_BK @ a_RK.t(), sb_NR.t()) if stack.R else out_BN
+        return _by_cublas(x_BK, matrix, stack, bias_N, out)
+    out_BN = x_BK.new_empty(rows, n) if out is None else out
     from burnish_kernels.decode_linear.kernel import launch
 
     spans = rank_spans(stack, chosen.block_n)
@@ -87,10 +81,8 @@ def forward(
     if rows:
         launch(
             x_BK,
-            weight_NK,
+            matrix,
             spans,
-            a_RK=a_RK,
-            sb_NR=sb_NR,
             bias_N=bias_N,
             out_BN=out_BN,
             parts_SBN=sums,
@@ -98,6 +90,19 @@ def forward(
             config=chosen,
         )
     return out_BN
+
+
+def _by_cublas(
+    x_BK: torch.Tensor, matrix: torch.Tensor, stack: Stack, bias_N: torch.Tensor | None, out: torch.Tensor | None
+) -> torch.Tensor:
+    """Multiply with W and A at once where the result may be a part of a wider one, then with sB."""
+    n, k = stack.N, stack.K
+    sb_RN = matrix[:n, k:].t()
+    if out is None and bias_N is None:
+        wide = x_BK @ matrix[:, :k].t()
+        return wide[:, :n].addmm_(wide[:, n:], sb_RN) if stack.R else wide
+    out_BN = times_transposed(x_BK, matrix[:n, :k], bias_N, x_BK.new_empty(len(x_BK), n) if out is None else out)
+    return out_BN.addmm_(x_BK @ matrix[n:, :k].t(), sb_RN) if stack.R else out_BN
 
 
 @cache

@@ -7,16 +7,10 @@ import torch
 from burnish_kernels.lora_linear.stack import Stack
 
 
-def decode_linear(
-    x_BK: torch.Tensor,
-    weight_NK: torch.Tensor,
-    stack: Stack,
-    a_RK: torch.Tensor,
-    sb_NR: torch.Tensor,
-    bias_N: torch.Tensor | None,
-) -> torch.Tensor:
+def decode_linear(x_BK: torch.Tensor, matrix: torch.Tensor, stack: Stack, bias_N: torch.Tensor | None) -> torch.Tensor:
     """Compute x Wᵀ + (x Aᵀ) sBᵀ + bias; arguments as for `op.forward`."""
-    y_BN = x_BK @ weight_NK.t()
+    n, k = stack.N, stack.K
+    y_BN = x_BK @ matrix[:n, :k].t()
     if stack.R:
-        y_BN = y_BN + (x_BK @ a_RK.t()) @ sb_NR.t()
+        y_BN = y_BN + (x_BK @ matrix[n:, :k].t()) @ matrix[:n, k:].t()
     return y_BN if bias_N is None else y_BN + bias_N

@@ -94,9 +94,7 @@ class ResidentWeight(MatrixWeight):
     ) -> torch.Tensor | None:
         if not use_kernels(x_TE) or not decode_linear.is_possible(len(x_TE), stack):
             return None
-        matrix, n, k = self.buffer(), stack.N, stack.K
-        adapters = {"a_RK": matrix[n:, :k], "sb_NR": matrix[:n, k:]}
-        return decode_linear.forward(x_TE[:, :k], matrix[:n, :k], stack, **adapters, bias_N=bias_N, out=out)
+        return decode_linear.forward(x_TE[:, : stack.K], self.buffer(), stack, bias_N=bias_N, out=out)
 
     @override
     def prepared(self) -> AbstractContextManager[None]:

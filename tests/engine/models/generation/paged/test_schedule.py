@@ -1,0 +1,203 @@
+"""Replies in slots: those of the decoder step by step, whatever the slots, pages, company and order."""
+
+import random
+
+import pytest
+import torch
+
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.checkpoint.spec import decoder_spec
+from burnish_engine.models.generation.decoder_generate import DecoderGenerator
+from burnish_engine.models.generation.load_fast import load_for_generation
+from burnish_engine.models.generation.paged import room
+from burnish_engine.models.generation.sampling import Sampling
+from burnish_engine.models.generation.text_generator import ReplyRequest
+
+from support.models import tiny_models
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+LENGTHS = (2, 30, 17, 30, 1, 70, 64, 63)
+
+
+def generators(folder, device="cpu", precision="fp32"):
+    """A decoder that replies step by step, and in slots; both have the same weights."""
+    import json
+
+    config = json.loads((folder / "config.json").read_text())
+    source = ModelSource(folder, folder.name, config, decoder_spec(config))
+    made, reason = load_for_generation(source, None, precision, torch.device(device))
+    assert reason == ""
+    return (DecoderGenerator(made._decoder, paged=paged) for paged in (False, True))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root, made = tmp_path_factory.mktemp("slots"), {}
+
+    def folder(shape):
+        if shape not in made:
+            made[shape] = tiny_models.make(shape, root / shape)
+        return made[shape]
+
+    return folder
+
+
+@pytest.fixture
+def llama(folders):
+    return generators(folders("llama"))
+
+
+def prompts_of(lengths, seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    return [torch.randint(3, 384, (length,), generator=draw).tolist() for length in lengths]
+
+
+def replies(generator, requests, stops=frozenset(), together=16):
+    """Tokens of each reply and whether it stopped; every reply ends once, and nothing comes after its end."""
+    made, ended = [[] for _ in requests], {}
+    for piece in generator.replies(requests, stops, together):
+        assert piece.request not in ended
+        made[piece.request] += piece.tokens
+        if piece.ended:
+            ended[piece.request] = piece.stopped
+    assert len(ended) == len(requests)
+    return [(tokens, ended[number]) for number, tokens in enumerate(made)]
+
+
+def greedy(prompts, tokens):
+    return [ReplyRequest(prompt, Sampling(tokens)) for prompt in prompts]
+
+
+@pytest.mark.quick_cases(5)
+@pytest.mark.parametrize("shape", [*tiny_models.SHAPES, *tiny_models.MIXTURES])
+def test_replies_are_those_made_step_by_step(folders, shape):
+    stepwise, slots = generators(folders(shape))
+    prompts = prompts_of(LENGTHS, seed=1)
+    requests = greedy([*prompts, prompts[1], prompts[5]], 10)
+    wanted = replies(stepwise, requests)
+    assert replies(slots, requests) == wanted
+    assert replies(slots, requests, together=3) == wanted
+
+
+def test_replies_wait_for_pages_and_are_read_again(llama, monkeypatch):
+    stepwise, slots = llama
+    requests = greedy(prompts_of((60, 50, 3, 40), seed=2), 90)
+    wanted = replies(stepwise, requests)
+    sent_back = []
+    kept = room.Slots.end
+    monkeypatch.setattr(room.Slots, "end", lambda self, own: (sent_back.append(list(own)), kept(self, own))[1])
+    monkeypatch.setattr(room, "_most_pages", lambda _decoder: 5)  # all of them need nine
+    assert replies(slots, requests) == wanted
+    assert sum(len(own) == 1 for own in sent_back) >= 2
+
+
+def test_what_never_fits_is_told(llama, monkeypatch):
+    _, slots = llama
+    monkeypatch.setattr(room, "_most_pages", lambda _decoder: 2)
+    with pytest.raises(SetupError, match="200 tokens needs 4 pages"):
+        replies(slots, greedy(prompts_of((200,)), 5))
+    with pytest.raises(SetupError, match="no more memory"):
+        replies(slots, greedy(prompts_of((100,)), 60))
+    assert len(replies(slots, greedy(prompts_of((20,)), 5))[0][0]) == 5
+
+
+def test_tokens_that_end_a_reply_are_not_in_it(llama):
+    stepwise, slots = llama
+    prompts = prompts_of(LENGTHS, seed=3)
+    whole = replies(stepwise, greedy(prompts, 12))
+    stops = {whole[0][0][4], whole[5][0][0], whole[6][0][7]}
+    wanted = replies(stepwise, greedy(prompts, 12), stops)
+    assert {stopped for _, stopped in wanted} == {True, False}
+    assert [] in [tokens for tokens, _ in wanted]
+    assert replies(slots, greedy(prompts, 12), stops, together=3) == wanted
+
+
+def test_draws_depend_on_their_seed_alone(llama):
+    _, slots = llama
+    prompts = prompts_of((9, 40, 9, 70), seed=4)
+    kinds = [
+        Sampling(14, 1.5, seed=7),
+        Sampling(14),
+        Sampling(9, 0.9, 0.8, seed=8, top_k=20),
+        Sampling(3, 2.0, min_p=0.1),
+    ]
+    requests = [ReplyRequest(*pair) for pair in zip(prompts, kinds, strict=True)]
+    wanted = replies(slots, requests)
+    assert [replies(slots, [one])[0] for one in requests] == wanted
+    assert replies(slots, requests[::-1], together=2)[::-1] == wanted
+    other = replies(slots, [ReplyRequest(prompts[0], Sampling(14, 1.5, seed=9))])
+    assert other != wanted[:1]
+    assert replies(slots, [ReplyRequest(prompts[0], Sampling(14, 1.5, seed=9, top_k=1))]) == replies(
+        slots, greedy(prompts[:1], 14)
+    )
+
+
+def test_equal_prompts_are_read_once(llama, monkeypatch):
+    stepwise, slots = llama
+    (prompt,) = prompts_of((100,))
+    requests = greedy([prompt] * 5, 40)
+    read = []
+    from burnish_engine.models.generation.paged import slots as module
+
+    original = module.read_prompts
+    monkeypatch.setattr(
+        module,
+        "read_prompts",
+        lambda view, caches, texts, rows: (read.extend(texts), original(view, caches, texts, rows))[1],
+    )
+    drawn = [ReplyRequest(prompt, Sampling(40, 1.0, seed=seed)) for seed in range(3)]
+    assert replies(slots, requests) == replies(stepwise, requests)
+    assert len(read) == 1
+    assert len({tuple(tokens) for tokens, _ in replies(slots, drawn)}) == 3
+    assert [replies(slots, [one])[0] for one in drawn] == replies(slots, drawn)
+
+
+def test_slots_serve_again_after_a_reply_was_left_open(folders):
+    stepwise, slots = generators(folders("lfm2"))
+    slots._keeps_slots = True
+    requests = greedy(prompts_of((20, 70, 5), seed=5), 30)
+    open_one = slots.replies(requests, set(), 16)
+    next(open_one)
+    open_one.close()
+    kept = slots._room
+    assert replies(slots, requests) == replies(stepwise, requests)
+    assert slots._room is kept
+    assert replies(slots, greedy(prompts_of((200,)), 30)) == replies(stepwise, greedy(prompts_of((200,)), 30))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [*tiny_models.SHAPES, *tiny_models.MIXTURES])
+def test_captured_replies_are_those_made_step_by_step(folders, shape):
+    stepwise, slots = generators(folders(shape), "cuda")
+    prompts = prompts_of(LENGTHS, seed=1)
+    requests = greedy([*prompts, prompts[1], prompts[5]], 40)
+    wanted = replies(stepwise, requests)
+    assert replies(slots, requests) == wanted
+    assert replies(slots, requests, together=3) == wanted
+
+
+@pytest.mark.gpu
+def test_a_thousand_replies_of_any_length_leave_nothing(folders, monkeypatch):
+    _, slots = generators(folders("qwen3"), "cuda")
+    monkeypatch.setattr(room, "_most_pages", lambda _decoder: 60)  # too few for 64 long ones
+    drawn = random.Random(0)
+    requests = [
+        ReplyRequest(prompt, Sampling(drawn.randint(1, 200), drawn.choice([0.0, 1.0]), seed=number))
+        for number, prompt in enumerate(prompts_of([drawn.randint(1, 150) for _ in range(1000)], seed=6))
+    ]
+    replies(slots, requests[:50], {5, 9}, together=64)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    found = replies(slots, requests, {5, 9}, together=64)
+    assert all(
+        stopped or len(tokens) == one.sampling.max_tokens
+        for (tokens, stopped), one in zip(found, requests, strict=True)
+    )
+    for number in range(0, 1000, 50):  # left in the middle
+        going = slots.replies(requests[number : number + 50], {5, 9}, 64)
+        for _ in range(number // 50):
+            next(going, None)
+        going.close()
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() <= before + 2**20

@@ -122,7 +122,8 @@ class TorchChat:
             if self._context is not None and len(tokens) >= self._context
         }
         left = [row for row in range(len(ids)) if row not in found]
-        for group in reply_groups([len(ids[row]) for row in left], max_tokens, together):
+        paged = self._generator.is_paged
+        for group in reply_groups([len(ids[row]) for row in left], max_tokens, together, paged=paged):
             rows = [left[place] for place in group]
             made = generate_replies(self._generator, self._tokenizer, [ids[row] for row in rows], max_tokens)
             found.update(zip(rows, made, strict=True))

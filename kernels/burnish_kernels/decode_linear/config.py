@@ -12,7 +12,7 @@ MOST_RANKS = 64
 """Most padded ranks of one adapter: a program computes x Aᵀ of its own."""
 MOST_SPLITS = 16
 LARGE = 8 << 20
-"""Weights of a matrix from which on cuBLAS is faster for more than one token."""
+"""Weights of a matrix from which on cuBLAS is faster."""
 NARROW = 32
 """Outputs of the narrowest program: adapters must begin and end at multiples."""
 
@@ -51,13 +51,13 @@ def choose(rows: int, outputs: int, inputs: int, *, wide: bool, processors: int)
     Returns:
         Sizes; None where cuBLAS is faster: it shares the tokens among programs, which counts once matrices are large.
     """
+    if outputs * inputs > LARGE:
+        return None
     if rows == 1:
         block_n, block_k = 2 * NARROW if outputs >= 2 * NARROW * processors else NARROW, 256
         tiles = -(-outputs // block_n)
         splits = min(max(1, 2 * processors // tiles), max(1, inputs // block_k), MOST_SPLITS)
         return DecodeConfig(block_n, block_k, splits, 8, 1, vector=True)
-    if outputs * inputs > LARGE:
-        return None
     block_n, block_k = 2 * NARROW if outputs > NARROW * processors else NARROW, 64 if wide else 128
     splits = min(max(1, processors * block_n // outputs), max(1, inputs // block_k // 2), MOST_SPLITS)
     return DecodeConfig(block_n, block_k, splits, 4, 4 if rows <= 64 and not wide else 2)

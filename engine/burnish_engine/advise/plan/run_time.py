@@ -17,7 +17,7 @@ from burnish_engine.contract.facts.advice import SharedSteps, TimePart
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
-from burnish_engine.models.generation.generate import replies_at_once
+from burnish_engine.models.generation.generate import PAGED_TOGETHER, replies_at_once
 
 LOOKS = 3
 """Times that the guard looks at a run: before it, after warmup, at the end (`train/guard/guard.py`)."""
@@ -38,6 +38,7 @@ _MEMORY_SHARE = 0.75  # share of a memory's peak rate that generation reaches
 _CPU_BYTES_PER_S = 8e9
 """Rate at which one thread reads weights: 80 tokens/s from 0.22 GB by two threads (`assets/guide/phone-tour.md`)."""
 _TOKEN_S_PER_LAYER = 0.0005  # a layer's kernels for one token, some 50, started one after the other
+_CAPTURED_S_PER_LAYER = 0.00004  # a layer's kernels in a captured step, eleven (tests/bench/LOG.md, 2026-11-29)
 _SAVED_BYTES_PER_S, _SAVE_S = 3e8, 0.1  # a solid-state disk, waiting until the bytes are on it; files and folders
 
 
@@ -148,7 +149,9 @@ def _task_s(run: PlannedRun, forward_s: float) -> float:
         return 0.0
     rows = min(task.max_rows, dataset.validation_rows)
     row_tokens = dataset.tokens / max(dataset.train_rows + dataset.validation_rows, 1)
-    together = replies_at_once(int(row_tokens), task.max_tokens, run.recipe.train.micro_batch_tokens)
+    together = PAGED_TOGETHER
+    if not _is_captured(run):
+        together = replies_at_once(int(row_tokens), task.max_tokens, run.recipe.train.micro_batch_tokens)
     return math.ceil(rows / together) * task.max_tokens * _token_s(run) + rows * row_tokens * forward_s
 
 
@@ -159,7 +162,13 @@ def _token_s(run: PlannedRun) -> float:
     width = 1.0 if run.engine.eight_bits.stored else BYTES_OF[run.device.precision]
     if run.recipe.model.quantize == "nf4":
         width = NF4_BYTES
-    return parameters(run.spec) * width / rate + len(run.spec.layers) * _TOKEN_S_PER_LAYER
+    layer_s = _CAPTURED_S_PER_LAYER if _is_captured(run) else _TOKEN_S_PER_LAYER
+    return parameters(run.spec) * width / rate + len(run.spec.layers) * layer_s
+
+
+def _is_captured(run: PlannedRun) -> bool:
+    """Return whether replies grow in pages, with captured steps."""
+    return run.engine.fast and run.device.gpu(run.machine) is not None
 
 
 def _saved_bytes(run: PlannedRun) -> int:

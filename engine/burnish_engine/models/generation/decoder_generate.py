@@ -72,6 +72,11 @@ class DecoderGenerator(TextGenerator):
 
     @property
     @override
+    def is_paged(self) -> bool:
+        return self._is_paged
+
+    @property
+    @override
     def ends(self) -> list[int]:
         return self._ends
 

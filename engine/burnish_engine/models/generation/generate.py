@@ -17,7 +17,10 @@ Prompt = Sequence[int] | Sequence[Mapping[str, str]]
 """Token ids, or messages that the tokenizer's chat template renders (transformers renders it in a sandbox)."""
 
 _MOST_TOGETHER = 16
-"""Most replies that are made together: more gain little, and each keeps the keys and values of its tokens."""
+"""Most replies that are made together step by step: more gain little, and each keeps keys and values of its tokens."""
+PAGED_TOGETHER = 64
+"""Most replies that grow together in pages."""
+_PAGED_GROUP = 4 * PAGED_TOGETHER  # replies after which a caller is asked whether it goes on
 END_OF_TURN_NAMES = (
     "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "</s>",
     "<EOT>", "[EOT]", "<end_of_utterance>", "<｜end▁of▁sentence｜>", "<|return|>", "<|call|>",
@@ -117,18 +120,20 @@ def replies_at_once(prompt_tokens: int, reply_tokens: int, budget: int) -> int:
     return min(max(budget // max(prompt_tokens + reply_tokens, 1), 1), _MOST_TOGETHER)
 
 
-def reply_groups(lengths: Sequence[int], reply_tokens: int, budget: int) -> Iterator[list[int]]:
+def reply_groups(lengths: Sequence[int], reply_tokens: int, budget: int, *, paged: bool = False) -> Iterator[list[int]]:
     """Yield groups of prompts to answer together, as indices; prompts of like lengths share a group.
 
     Args:
         lengths: tokens of each prompt.
         reply_tokens: most tokens of a reply.
         budget: most tokens that a group may keep; one prompt alone may have more.
+        paged: whether replies take memory as they grow, so that the budget does not count.
     """
     order = sorted(range(len(lengths)), key=lambda row: lengths[row])
     group: list[int] = []
     for row in order:
-        if group and len(group) >= replies_at_once(lengths[row], reply_tokens, budget):
+        most = _PAGED_GROUP if paged else replies_at_once(lengths[row], reply_tokens, budget)
+        if group and len(group) >= most:
             yield group
             group = []
         group.append(row)
@@ -137,7 +142,7 @@ def reply_groups(lengths: Sequence[int], reply_tokens: int, budget: int) -> Iter
 
 
 def generate_replies(
-    model: Any, tokenizer: Any, prompts: Sequence[Prompt], max_new_tokens: int, *, batch_size: int = _MOST_TOGETHER
+    model: Any, tokenizer: Any, prompts: Sequence[Prompt], max_new_tokens: int, *, batch_size: int | None = None
 ) -> list[GeneratedReply]:
     """Generate greedy replies to many prompts, in their order, several at a time.
 
@@ -146,7 +151,7 @@ def generate_replies(
         tokenizer: tokenizer of the model.
         prompts: messages or token ids of each prompt.
         max_new_tokens: most tokens of a reply.
-        batch_size: number of replies made at the same time.
+        batch_size: most replies made at the same time; None: as many as the generator is good at.
     """
     sampling = Sampling(max_tokens=max_new_tokens)
     requests = [ReplyRequest(prompt_ids(tokenizer, prompt), sampling) for prompt in prompts]
@@ -154,7 +159,8 @@ def generate_replies(
     stops = set(stop_token_ids(tokenizer, *generator.ends))
     made: list[list[int]] = [[] for _ in requests]
     stopped = [False] * len(requests)
-    for piece in generator.replies(requests, stops, batch_size):
+    together = batch_size or (PAGED_TOGETHER if generator.is_paged else _MOST_TOGETHER)
+    for piece in generator.replies(requests, stops, together):
         made[piece.request] += piece.tokens
         stopped[piece.request] = piece.stopped
     return [

@@ -48,6 +48,11 @@ class TextGenerator(Protocol):
     """A model that makes several replies at a time. Only the generator looks into its states."""
 
     @property
+    def is_paged(self) -> bool:
+        """Whether replies take memory as they grow, so that any number may be asked for at once."""
+        return False
+
+    @property
     def ends(self) -> Sequence[int | Sequence[int] | None]:
         """Ends of a reply that the model's files declare: every `eos_token_id`, a number or a list."""
         ...

@@ -240,6 +240,11 @@ class Engine(Protocol):
         """
         ...
 
+    @property
+    def replies_are_paged(self) -> bool:
+        """Whether replies take memory as they grow, so that any number may be asked for at once."""
+        return False
+
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:
         """Generate greedy replies to prompts of token ids; the state of training stays as it was."""
         ...

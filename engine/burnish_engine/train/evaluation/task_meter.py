@@ -64,7 +64,8 @@ class TaskMeter:
     ) -> list[GeneratedReply] | None:
         """Generate the replies in their order, as many together as a pass has tokens; None where the run shall end."""
         found: dict[int, GeneratedReply] = {}
-        for group in reply_groups([len(ids) for ids in prompts], longest, self._recipe.train.micro_batch_tokens):
+        budget, paged = self._recipe.train.micro_batch_tokens, engine.replies_are_paged
+        for group in reply_groups([len(ids) for ids in prompts], longest, budget, paged=paged):
             if ends():
                 return None
             made = engine.replies([prompts[row] for row in group], longest)

@@ -360,6 +360,11 @@ class FastEngine(Engine):
             layout = replace(layout, capacity=buckets(request.budget, packed=True, most=longest)[-1])
         return EvaluationPasses(held_out_batches(documents, min(request.budget, layout.capacity)), layout)
 
+    @property
+    @override
+    def replies_are_paged(self) -> bool:
+        return self._generator.is_paged
+
     @override
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:
         with self._on_stream(), self.model.averaged():

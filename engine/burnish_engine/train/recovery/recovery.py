@@ -124,6 +124,11 @@ class RecoveringEngine(Engine):
     def kl_to_base(self, request: EvaluationRequest) -> float | None:
         return self._retry("the divergence from the base", lambda: self._engine.kl_to_base(request))
 
+    @property
+    @override
+    def replies_are_paged(self) -> bool:
+        return self._engine.replies_are_paged
+
     @override
     def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:
         return self._retry("the replies", lambda: self._engine.replies(prompts, max_new_tokens))

@@ -305,7 +305,9 @@ def test_it_is_measured_before_training_and_for_what_may_be_the_result(step, bes
         return [GeneratedReply("y" if len(prompt) != 2 else "z", stopped=True, tokens=1) for prompt in prompts]
 
     early = SimpleNamespace(is_on=patience > 0, best=SimpleNamespace(step=best))
-    TaskMeter(recipe, inputs, recorder).measure(SimpleNamespace(replies=replies), step, early, lambda: None)
+    TaskMeter(recipe, inputs, recorder).measure(
+        SimpleNamespace(replies_are_paged=False, replies=replies), step, early, lambda: None
+    )
     assert bool(scores) == is_measured
     if is_measured:
         assert scores[0].score.passed == [True, True, False, True]  # in the rows' order

@@ -61,9 +61,20 @@ class SlotRoom:
 
     @classmethod
     def build(cls, size: RoomSize, decoder: Decoder, stops: Set[int]) -> SlotRoom:
-        """Allocate slots, and as many pages as are wanted and fit the free memory; at least one."""
-        pages = 1 + min(size.pages, _most_pages(decoder))
-        return cls(Slots(decoder, size.slots, pages, size.row_pages, stops), pages, size, frozenset(stops))
+        """Allocate slots, and as many pages as are wanted and fit the free memory; at least one.
+
+        Free memory may lie in pieces, so that less of it is found than counted.
+        """
+        pages = min(size.pages, _most_pages(decoder))
+        while True:
+            try:
+                slots = Slots(decoder, size.slots, 1 + pages, size.row_pages, stops)
+            except torch.OutOfMemoryError:
+                if pages == 1:
+                    raise
+                pages //= 2
+            else:
+                return cls(slots, 1 + pages, size, frozenset(stops))
 
     def serves(self, size: RoomSize, decoder: Decoder, stops: Set[int]) -> bool:
         """Return whether replies of this size need no others."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -202,7 +203,7 @@ class Slots:
         sample.record(tokens_B, self._rows, self._stops_K, slots_B=slots_B)
 
     def _capture(self, count: int) -> torch.cuda.CUDAGraph:
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self.decoder.device)
+        graph, stream = torch.cuda.CUDAGraph(), _capture_stream(self.decoder.device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
@@ -212,3 +213,9 @@ class Slots:
                 graph.capture_end()
         torch.cuda.current_stream().wait_stream(stream)
         return graph
+
+
+@cache
+def _capture_stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the stream that steps are captured on: cuBLAS keeps memory for every stream it has seen."""
+    return torch.cuda.Stream(device)

@@ -28,7 +28,8 @@ from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.models.generation.packed_prompts import first_row, no_documents, packs, read_prompts
 from burnish_engine.models.generation.paged.room import SlotRoom
 from burnish_engine.models.generation.paged.schedule import Schedule
-from burnish_engine.models.generation.text_generator import ReplyPiece, ReplyRequest, TextGenerator
+from burnish_engine.models.generation.step_by_step import StepGenerator
+from burnish_engine.models.generation.text_generator import ReplyPiece, ReplyRequest
 from burnish_kernels.lora_linear.op import Stack
 
 _POSITIONS_STEP = 1024  # rope tables grow by multiples of this
@@ -47,8 +48,8 @@ class DecoderReplies:
     caches: MixerCaches
 
 
-class DecoderGenerator(TextGenerator):
-    """A `TextGenerator` on Burnish's decoder.
+class DecoderGenerator(StepGenerator):
+    """A generator on Burnish's decoder.
 
     While the decoder is being trained: let the queued steps finish first, and be on a stream that sees their results.
 

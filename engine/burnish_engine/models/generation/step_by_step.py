@@ -1,11 +1,14 @@
-"""Replies of a generator whose every token is chosen on the host."""
+"""Generators whose every token is chosen on the host. Loads no torch."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence, Set
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from burnish_engine.models.generation.sampling import Sampling, pick_token
 from burnish_engine.models.generation.text_generator import ReplyPiece, ReplyRequest, TextGenerator
@@ -14,20 +17,51 @@ if TYPE_CHECKING:
     import torch
 
 
-def step_by_step(
-    generator: TextGenerator, requests: Sequence[ReplyRequest], stops: Set[int], together: int
-) -> Iterator[ReplyPiece]:
-    """Make replies in groups of prompts of similar length; arguments as for `TextGenerator.replies`.
+class StepGenerator(TextGenerator):
+    """A generator that gives the logits of every step. Only the generator looks into its states."""
 
-    Finished replies leave their group where the model can drop rows, so that the time goes into those still growing.
-    """
-    order = sorted(range(len(requests)), key=lambda row: len(requests[row].ids))
-    for first in range(0, len(order), together):
-        yield from _group(generator, requests, stops, order[first : first + together])
+    @abstractmethod
+    def inference(self) -> AbstractContextManager[None]:
+        """Enter the mode that `start` and `advance` need; afterwards a model in training is as it was."""
+        ...
+
+    @abstractmethod
+    def start(self, prompts: Sequence[Sequence[int]], reserve: int) -> tuple[Any, torch.Tensor]:
+        """Read prompts.
+
+        Args:
+            prompts: token ids of each prompt, at least one.
+            reserve: most tokens that each reply will grow by.
+
+        Returns:
+            The state of these replies, and the logits [B, V] after each prompt, fp32.
+        """
+        ...
+
+    @abstractmethod
+    def advance(self, state: Any, tokens: Sequence[int]) -> torch.Tensor:
+        """Add one token to every reply of the state; return the logits [B, V] after it, fp32."""
+        ...
+
+    @abstractmethod
+    def keep(self, state: Any, rows: Sequence[int]) -> bool:
+        """Drop all replies of the state except these; return False where the model cannot, so that all of them stay."""
+        ...
+
+    @override
+    def replies(self, requests: Sequence[ReplyRequest], stops: Set[int], together: int) -> Iterator[ReplyPiece]:
+        """Make replies in groups of prompts of similar length.
+
+        Finished replies leave their group where the model can drop rows, so that the time goes into those still
+        growing.
+        """
+        order = sorted(range(len(requests)), key=lambda row: len(requests[row].ids))
+        for first in range(0, len(order), together):
+            yield from _group(self, requests, stops, order[first : first + together])
 
 
 def _group(
-    generator: TextGenerator, requests: Sequence[ReplyRequest], stops: Set[int], rows: list[int]
+    generator: StepGenerator, requests: Sequence[ReplyRequest], stops: Set[int], rows: list[int]
 ) -> Iterator[ReplyPiece]:
     samplings = {row: requests[row].sampling for row in rows}
     draws = {row: np.random.default_rng(sampling.seed) for row, sampling in samplings.items()}

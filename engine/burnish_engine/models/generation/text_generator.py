@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from burnish_engine.models.generation.sampling import Sampling
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True)
@@ -45,7 +41,7 @@ class ReplyPiece:
 
 @runtime_checkable
 class TextGenerator(Protocol):
-    """A model that makes several replies at a time. Only the generator looks into its states."""
+    """A model that makes several replies at a time."""
 
     @property
     def is_paged(self) -> bool:
@@ -55,30 +51,6 @@ class TextGenerator(Protocol):
     @property
     def ends(self) -> Sequence[int | Sequence[int] | None]:
         """Ends of a reply that the model's files declare: every `eos_token_id`, a number or a list."""
-        ...
-
-    def inference(self) -> AbstractContextManager[None]:
-        """Enter the mode that `start` and `advance` need; afterwards a model in training is as it was."""
-        ...
-
-    def start(self, prompts: Sequence[Sequence[int]], reserve: int) -> tuple[Any, torch.Tensor]:
-        """Read prompts.
-
-        Args:
-            prompts: token ids of each prompt, at least one.
-            reserve: most tokens that each reply will grow by.
-
-        Returns:
-            The state of these replies, and the logits [B, V] after each prompt, fp32.
-        """
-        ...
-
-    def advance(self, state: Any, tokens: Sequence[int]) -> torch.Tensor:
-        """Add one token to every reply of the state; return the logits [B, V] after it, fp32."""
-        ...
-
-    def keep(self, state: Any, rows: Sequence[int]) -> bool:
-        """Drop all replies of the state except these; return False where the model cannot, so that all of them stay."""
         ...
 
     def replies(self, requests: Sequence[ReplyRequest], stops: Set[int], together: int) -> Iterator[ReplyPiece]:
@@ -91,6 +63,4 @@ class TextGenerator(Protocol):
             stops: tokens that end a reply.
             together: most replies that grow at the same time.
         """
-        from burnish_engine.models.generation.step_by_step import step_by_step
-
-        return step_by_step(self, requests, stops, together)
+        ...

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from typing_extensions import override
 
-from burnish_engine.models.generation.text_generator import TextGenerator
+from burnish_engine.models.generation.step_by_step import StepGenerator
 
 
 @contextmanager
@@ -51,8 +51,8 @@ class TransformersReplies:
     positions: torch.Tensor | None
 
 
-class TransformersGenerator(TextGenerator):
-    """A `TextGenerator` on a causal language model of transformers, or a PeftModel around one.
+class TransformersGenerator(StepGenerator):
+    """A generator on a causal language model of transformers, or a PeftModel around one.
 
     Args:
         model: causal language model.

@@ -1,6 +1,6 @@
 """Everything that has to be seen on a GPU, by name, each within ten minutes on one large card.
 
-    python tests/bench on_gpu --out results tests cards contexts context24 grid offload curve mixes masking
+    python tests/bench on_gpu --out results tests cards contexts context24 grid offload curve mixes replies masking
 
 Writes `NAME.jsonl` (rows) or `NAME.log` (what was printed) into the folder, and goes on after a failure. `tests` share
 the card among eight processes; everything else that is timed runs alone. With `--side-by-side` each job has a GPU of
@@ -137,6 +137,24 @@ def mixes(out: Path) -> None:
     _run(script("mixes", "--out", out / "mixes.jsonl"), out / "mixes.log")
 
 
+def replies(out: Path) -> None:
+    """Replies beside the floor and transformers: dense, experts, NF4; the same tokens and log-probabilities."""
+    for shape, counts, extra in (
+        ("qwen3-0.6b", (1, 8, 64), ()),
+        ("qwen3-4b", (1, 8, 64), ()),
+        ("llama-3.1-8b", (1, 64), ()),
+        ("qwen3-4b", (8, 64), ("--nf4",)),
+        ("qwen3-30b-a3b", (1, 64), ("--tokens", 256, "--layers", 24)),
+        ("gpt-oss-20b", (1, 64), ("--tokens", 256)),
+    ):
+        settings = ["--shape", shape, "--rounds", 1, "--replies", *counts, *extra]
+        _run(script("decode", *settings), out / "replies.log")
+    for shape in ("qwen3-0.6b", "qwen3-4b"):
+        _run(script("decode_peers", "--shape", shape), out / "replies.log")
+    _run(script("decode_agreement"), out / "replies.log")
+    _run(script("same_replies", "--device", "cuda"), out / "replies.log")
+
+
 def masking(out: Path) -> None:
     """Time steps with Magma and with each optimizer."""
     for optimizer, kind in (
@@ -184,7 +202,7 @@ def _duel(name: str, sides: Path, options: list[str], out: Path, given: Path, li
 
 DUELS: dict[str, Callable[[Path, Path, float], None]] = {job.__name__: job for job in (scratch, lora)}
 JOBS: dict[str, Callable[[Path], None]] = {
-    job.__name__: job for job in (tests, cards, contexts, context24, grid, offload, curve, mixes, masking)
+    job.__name__: job for job in (tests, cards, contexts, context24, grid, offload, curve, mixes, replies, masking)
 }
 
 

@@ -1,6 +1,6 @@
-"""Replies of the fast engine beside transformers and the copy rate, on random weights of a known shape.
+"""Replies of the fast engine beside the copy rate, on random weights of a known shape; `decode_peers` has the peers.
 
-    python tests/bench decode --shape qwen3-0.6b --replies 64 --prompt 512 --tokens 1024 --peer transformers
+    python tests/bench decode --shape qwen3-0.6b --replies 1 64 --prompt 512 --tokens 1024
 
 The floor of a step is the time to read all weights (but the embeddings, of which it reads rows) and the keys and values
 of every reply once, at the copy rate measured here. Prints one JSON line for each measurement.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import time
@@ -67,17 +68,24 @@ def built(spec: DecoderSpec, *, quantize: bool, rank: int) -> Decoder:
     return loaded.decoder
 
 
-def weight_bytes(spec: DecoderSpec, *, quantize: bool) -> float:
-    """Return the bytes of the weights that a step of many replies reads: all but the embeddings."""
+def weight_bytes(spec: DecoderSpec, replies: int, *, quantize: bool) -> float:
+    """Return the bytes of the weights that a step reads: all but the embeddings, and of the experts those chosen.
+
+    Experts are taken as chosen evenly, so that a share of 1 - (1 - k / E) ^ replies is read.
+    """
     known = family(spec.family)
     assert known is not None
-    numbers = sum(
-        int(torch.Size(size).numel()) for name, size in known.tensors(spec).items() if "embed_tokens" not in name
-    )
-    head = spec.vocab_size * spec.hidden_size
-    if spec.tied_embeddings:
-        return numbers * (0.516 if quantize else 2) + head * 2
-    return (numbers - head) * (0.516 if quantize else 2) + head * 2
+    chosen = 1.0
+    if spec.num_experts:
+        chosen = 1 - (1 - spec.experts_per_token / spec.num_experts) ** replies
+    total, width = 0.0, 0.516 if quantize else 2.0
+    for name, size in known.tensors(spec).items():
+        numbers = math.prod(size)
+        if "embed_tokens" in name or name.startswith("lm_head"):
+            continue
+        share = chosen if "experts" in name else 1.0
+        total += numbers * share * (1.0 if name.endswith(("_blocks", "_scales")) else width)
+    return total + spec.vocab_size * spec.hidden_size * 2
 
 
 def measured(make: Callable[[list[ReplyRequest]], None], requests: list[ReplyRequest], rounds: int) -> list[float]:
@@ -105,7 +113,6 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--top-p", type=float, default=1.0)
-    parser.add_argument("--profile", action="store_true", help="print the kernels of 8 steps")
     options = parser.parse_args()
     spec = shape(options.shape, options.layers)
     rate = copy_rate()
@@ -130,7 +137,7 @@ def main() -> int:
         times = measured(make, requests, options.rounds)
         middle = options.prompt + options.tokens / 2
         keys = page_bytes(spec, torch.bfloat16) / PAGE * middle * count
-        floor_s = (weight_bytes(spec, quantize=options.nf4) + keys) / rate
+        floor_s = (weight_bytes(spec, count, quantize=options.nf4) + keys) / rate
         step_s = (min(times) - prompts_s) / (options.tokens - 1)
         row = {
             "shape": options.shape,
@@ -147,24 +154,7 @@ def main() -> int:
             "peak_gib": round(torch.cuda.max_memory_reserved() / 2**30, 2),
         }
         print(json.dumps(row), flush=True)
-        if options.profile:
-            profile(generator, requests)
     return 0
-
-
-def profile(generator: DecoderGenerator, requests: list[ReplyRequest]) -> None:
-    """Print the kernels of some steps, the longest first."""
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as profiler
-
-    room = generator._room
-    assert room is not None
-    few = [ReplyRequest(one.ids, Sampling(9)) for one in requests]
-    with profiler(activities=[ProfilerActivity.CUDA]) as found:
-        for _ in generator.replies(few, set(), len(few)):
-            pass
-        torch.cuda.synchronize()
-    print(found.key_averages().table(sort_by="cuda_time_total", row_limit=22, max_name_column_width=70))
 
 
 if __name__ == "__main__":

@@ -122,8 +122,7 @@ class Schedule:
             leader = leaders.get(tuple(text))
             shared = leader.pages[: len(text) // PAGE] if leader is not None else []
             wanted = len(text) // PAGE + 1 - len(shared)
-            # One page more for each reply that grows, so that the newest is not sent away at once.
-            if wanted + len(self._replies) > self._pages.free and self._replies:
+            if wanted + self._reserve() > self._pages.free and self._replies:
                 break
             if leader is None and tokens and tokens + len(text) > PROMPT_TOKENS:
                 break
@@ -155,6 +154,11 @@ class Schedule:
         self._slots.begin({reply.slot: list(text) for text, reply in leaders.items()}, samplings, twins)
         self._slots.copy_pages(copied)
         self._fly(0)
+
+    def _reserve(self) -> int:
+        """Return how many pages are kept for replies that grow: one each, so that none is sent away soon."""
+        room = (-(-(reply.most + reply.left) // PAGE) - len(reply.pages) for reply in self._replies.values())
+        return sum(min(missing, 1) for missing in room)
 
     def _turn_around(self) -> None:
         """Send replies back whose text is just long enough to be rotated as a long one: it is read again."""

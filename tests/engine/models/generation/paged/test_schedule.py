@@ -92,6 +92,17 @@ def test_replies_wait_for_pages_and_are_read_again(llama, monkeypatch):
     assert sum(len(own) == 1 for own in sent_back) >= 2
 
 
+def test_all_begin_together_where_there_are_pages_for_all(llama, monkeypatch):
+    _, slots = llama
+    began = []
+    kept = room.Slots.begin
+    monkeypatch.setattr(
+        room.Slots, "begin", lambda self, texts, *rest: (began.append(len(texts)), kept(self, texts, *rest))[1]
+    )
+    replies(slots, greedy(prompts_of((60, 50, 3, 40, 63), seed=2), 20))
+    assert began == [5]
+
+
 def test_what_never_fits_is_told(llama, monkeypatch):
     _, slots = llama
     monkeypatch.setattr(room, "_most_pages", lambda _decoder: 2)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from burnish_kernels.registry import Benchmark, Case, Compilation
-from burnish_kernels.sample.rows import Choice, ReplyRows
+from burnish_kernels.sample.rows import ReplyRows, SamplingRows
 
 # How far a draw may lie outside the chosen token's part of the cumulated shares: sums in fp32.
 TOLERANCE = 1e-4
@@ -55,11 +55,11 @@ def _case(
     return Case("-".join(words), TOLERANCE, options | {"softcap": softcap, "tied": tied}, gpu_only)
 
 
-def choice_of(rules: list[tuple[float, float, float, int]], device: str) -> Choice:
+def choice_of(rules: list[tuple[float, float, float, int]], device: str) -> SamplingRows:
     """Make the choice of a list of temperature, top-p, min-p and top-k."""
     temperature, top_p, min_p, top_k = torch.tensor(rules, dtype=torch.float32, device=device).t().contiguous()
     seed = torch.arange(len(rules), device=device) * 7919 + 2**40
-    return Choice(temperature, top_p, min_p, top_k.int(), seed)
+    return SamplingRows(temperature, top_p, min_p, top_k.int(), seed)
 
 
 def compare(case: Case, device: str, seed: int = 0) -> float:
@@ -159,7 +159,9 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
         for name, rule in {"greedy": RULES[0], "drawn": RULES[1], "top-p": RULES[2]}.items():
             choice = choice_of([rule] * rows, device)
 
-            def run(logits: torch.Tensor = logits, choice: Choice = choice, count: torch.Tensor = count) -> object:
+            def run(
+                logits: torch.Tensor = logits, choice: SamplingRows = choice, count: torch.Tensor = count
+            ) -> object:
                 return op.choose(logits, choice, count, draws=name != "greedy", bounds=name == "top-p")  # noqa: B023
 
             plain = (lambda logits=logits: logits.argmax(dim=1)) if name == "greedy" else None

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.attention.kernel import LOG2_E, safe_tanh
-from burnish_kernels.sample.rows import Choice, ReplyRows
+from burnish_kernels.sample.rows import ReplyRows, SamplingRows
 
 SHIFT = {torch.float32: 0, torch.bfloat16: 16, torch.float16: 13}
 """Low bits of a logit in fp32 that are zero."""
@@ -294,7 +294,7 @@ def record_kernel(
 
 def launch_choose(
     logits_BV: torch.Tensor,
-    choice: Choice,
+    choice: SamplingRows,
     count_S: torch.Tensor,
     slots_B: torch.Tensor | None,
     chosen_B: torch.Tensor,

@@ -10,9 +10,9 @@ import torch
 
 from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.sample import reference
-from burnish_kernels.sample.rows import Choice, ReplyRows, first_rows
+from burnish_kernels.sample.rows import ReplyRows, SamplingRows
 
-__all__ = ["Choice", "ReplyRows", "choose", "first_rows", "record"]
+__all__ = ["ReplyRows", "SamplingRows", "choose", "record"]
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _NUMBERS = {"seed": torch.int64, "top_k": torch.int32}
@@ -20,7 +20,7 @@ _NUMBERS = {"seed": torch.int64, "top_k": torch.int32}
 
 def choose(
     logits_BV: torch.Tensor,
-    choice: Choice,
+    choice: SamplingRows,
     count_S: torch.Tensor,
     *,
     slots_B: torch.Tensor | None = None,
@@ -56,7 +56,7 @@ def choose(
         raise ValueError(f"counts are int32 and a soft cap is above zero, not {count_S.dtype}, {softcap}")
     if not use_kernels(logits_BV):
         own = torch.arange(rows) if slots_B is None else slots_B.long()
-        picked = Choice(**{name: values[own] for name, values in vars(choice).items()})
+        picked = SamplingRows(**{name: values[own] for name, values in vars(choice).items()})
         return reference.choose(logits_BV, picked, count_S[own], softcap)
     from burnish_kernels.sample.kernel import launch_choose
 

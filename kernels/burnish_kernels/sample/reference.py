@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from burnish_kernels.philox import philox
-from burnish_kernels.sample.rows import Choice, ReplyRows
+from burnish_kernels.sample.rows import ReplyRows, SamplingRows
 
 
 def uniform(seed: int, count: int) -> float:
@@ -35,7 +35,7 @@ def shares(logits_V: torch.Tensor, temperature: float, top_p: float, min_p: floa
     return shares_V / shares_V.sum()
 
 
-def choose(logits_BV: torch.Tensor, choice: Choice, count_B: torch.Tensor, softcap: float | None) -> torch.Tensor:
+def choose(logits_BV: torch.Tensor, choice: SamplingRows, count_B: torch.Tensor, softcap: float | None) -> torch.Tensor:
     """Choose the next token of every row; arguments as for `op.choose`, without slots."""
     logits_BV = logits_BV.float()
     if softcap is not None:

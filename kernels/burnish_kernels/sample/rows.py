@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 
 
 @dataclass(frozen=True)
-class Choice:
-    """How the token of each row is chosen, `[S]` each.
+class SamplingRows:
+    """Rules by which the token of each row is chosen, `[S]` each.
 
     Attributes:
         temperature: fp32 divisor of the logits; 0: the most likely token.
@@ -28,7 +28,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class ReplyRows:
-    """How far each reply is, int32 `[S]` where nothing else is said.
+    """State of each reply, int32 `[S]` where nothing else is said.
 
     Attributes:
         ids: int64 newest token, which the next step reads.
@@ -47,8 +47,3 @@ class ReplyRows:
     limit: torch.Tensor
     live: torch.Tensor
     recent: torch.Tensor
-
-
-def first_rows(rows: Choice | ReplyRows, count: int) -> dict[str, torch.Tensor]:
-    """Return views of the first rows of every tensor, by name."""
-    return {field.name: getattr(rows, field.name)[:count] for field in fields(rows)}

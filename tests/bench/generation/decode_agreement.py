@@ -61,7 +61,7 @@ def main() -> int:
 
     made: list[list[int]] = [[] for _ in prompts]
     requests = [ReplyRequest(prompt, Sampling(options.tokens, 0.8, seed=row)) for row, prompt in enumerate(prompts)]
-    eager = mock.patch.object(slots.Slots, "is_captured", property(lambda _self: False))
+    eager = mock.patch.object(slots.ReplySlots, "is_captured", property(lambda _self: False))
     with eager, mock.patch.object(slots.sample, "choose", choose):
         for piece in DecoderGenerator(decoder, paged=True).replies(requests, set(), options.replies):
             made[piece.request] += piece.tokens

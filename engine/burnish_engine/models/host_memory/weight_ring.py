@@ -5,7 +5,7 @@ They are in host memory, or shared by the ranks of a run (`layer_shares`).
 The device has a ring of slots, fewer than there are such layers. When a layer has computed, the next one that needs its
 slot is copied there while the layers between compute: upward in the forward pass, downward in the backward pass, which
 begins with the layers that the forward pass left in the slots. Frozen weights never change, so nothing is copied back.
-Slots and host memory stay where they are, so that the copies can be part of a captured graph.
+ReplySlots and host memory stay where they are, so that the copies can be part of a captured graph.
 
 Host memory is page-locked. Where the system locks no more, copies go through pageable memory: slower, and not to be
 captured. On the CPU the same steps are plain copies.

@@ -1,4 +1,4 @@
-"""Slots as they are counted, against those that the engine takes."""
+"""ReplySlots as they are counted, against those that the engine takes."""
 
 import random
 from types import SimpleNamespace

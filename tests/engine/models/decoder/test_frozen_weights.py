@@ -165,7 +165,7 @@ def test_a_slot_that_is_overwritten_too_early_is_seen(model):
 
 
 def test_nothing_of_such_a_layer_but_adapters_and_norms_is_on_the_device(model):
-    """Slots are shared; weights on the host have their final form."""
+    """ReplySlots are shared; weights on the host have their final form."""
     for way, kind in (("bf16", StreamedWeight), ("NF4", QuantizedWeight)):
         loaded = made(model, range(1, 6), **WAYS[way]).loaded
         frozen = [[stack.frozen for stack in layer.stacks] for layer in loaded.decoder.layers]

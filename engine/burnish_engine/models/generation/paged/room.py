@@ -1,4 +1,4 @@
-"""How many slots and pages replies get, and the memory that is there for them."""
+"""Numbers of slots and pages that replies get, and the memory that is there for them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.mixers.attention.paged_cache import page_bytes
-from burnish_engine.models.generation.paged.slots import Slots
+from burnish_engine.models.generation.paged.slots import ReplySlots
 from burnish_kernels.paged_attention.op import PAGE
 
-_SHARE_OF_FREE = 0.85  # of free memory; the rest is for the steps themselves and for reading prompts
+_SHARE_OF_FREE = 0.85  # share of free memory; the rest is for the steps themselves and for reading prompts
 
 
 class RoomSize(NamedTuple):
-    """What some replies need.
+    """Sizes that some replies need.
 
     Attributes:
         slots: number of slots.
@@ -32,7 +32,7 @@ class RoomSize(NamedTuple):
 
 @dataclass(frozen=True)
 class SlotRoom:
-    """Slots with their pages.
+    """ReplySlots with their pages.
 
     Attributes:
         slots: the slots.
@@ -41,7 +41,7 @@ class SlotRoom:
         stops: tokens that end a reply.
     """
 
-    slots: Slots
+    slots: ReplySlots
     pages: int
     size: RoomSize
     stops: frozenset[int]
@@ -68,7 +68,7 @@ class SlotRoom:
         pages = min(size.pages, _most_pages(decoder))
         while True:
             try:
-                slots = Slots(decoder, size.slots, 1 + pages, size.row_pages, stops)
+                slots = ReplySlots(decoder, size.slots, 1 + pages, size.row_pages, stops)
             except torch.OutOfMemoryError:
                 if pages == 1:
                     raise

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.models.generation.packed_prompts import PROMPT_TOKENS
 from burnish_engine.models.generation.paged.pages import Pages
-from burnish_engine.models.generation.paged.slots import Readback, Slots
+from burnish_engine.models.generation.paged.slots import ReplySlots, SlotReadback
 from burnish_engine.models.generation.text_generator import ReplyPiece, ReplyRequest
 from burnish_kernels.paged_attention.op import PAGE
 
@@ -25,7 +25,7 @@ _CHUNK_S = 0.05  # steps of slow models are launched for about this long, so tha
 
 
 @dataclass(eq=False)
-class _Reply:
+class _GrowingReply:
     """A reply in a slot.
 
     Attributes:
@@ -60,8 +60,8 @@ class _Reply:
 class _Flight(NamedTuple):
     """Steps whose tokens are not read yet, and the replies that they are of."""
 
-    readback: Readback
-    replies: dict[int, _Reply]
+    readback: SlotReadback
+    replies: dict[int, _GrowingReply]
     steps: int
     began: float
 
@@ -78,12 +78,12 @@ class Schedule:
     """
 
     def __init__(
-        self, slots: Slots, pages: int, requests: Sequence[ReplyRequest], stops: Set[int], turn: int | None = None
+        self, slots: ReplySlots, pages: int, requests: Sequence[ReplyRequest], stops: Set[int], turn: int | None = None
     ) -> None:
         self._slots, self._stops, self._turn = slots, stops, turn
         self._pages = Pages(pages)
-        self._waiting = deque(_Reply(number, request) for number, request in enumerate(requests))
-        self._replies: dict[int, _Reply] = {}
+        self._waiting = deque(_GrowingReply(number, request) for number, request in enumerate(requests))
+        self._replies: dict[int, _GrowingReply] = {}
         self._flights: deque[_Flight] = deque()
         self._depth = 1 if slots.is_captured else 0
         self._step_s = 0.0
@@ -111,10 +111,10 @@ class Schedule:
     def _admit(self) -> None:
         """Let waiting replies begin in free slots, as long as their prompts have pages."""
         free = [slot for slot in range(self._slots.count) if slot not in self._replies]
-        leaders: dict[tuple[int, ...], _Reply] = {}
+        leaders: dict[tuple[int, ...], _GrowingReply] = {}
         twins: dict[int, int] = {}
         copied: dict[int, int] = {}
-        entered: list[_Reply] = []
+        entered: list[_GrowingReply] = []
         tokens = 0
         while self._waiting and free:
             reply = self._waiting[0]
@@ -171,7 +171,7 @@ class Schedule:
                     self._send_back(reply)
             self._admit()
 
-    def _turning(self) -> list[_Reply]:
+    def _turning(self) -> list[_GrowingReply]:
         """Return the replies that were read as short texts."""
         turn = self._turn or 0
         return [reply for reply in self._replies.values() if len(reply.request.ids) + reply.before <= turn]
@@ -200,7 +200,7 @@ class Schedule:
                 )
             self._send_back(newest)
 
-    def _missing(self, reply: _Reply, steps: int) -> int:
+    def _missing(self, reply: _GrowingReply, steps: int) -> int:
         """Return how many more pages a reply needs for some steps."""
         tokens = reply.most + min(steps, reply.left)
         return max(0, -(-tokens // PAGE) - len(reply.pages))
@@ -267,12 +267,12 @@ class Schedule:
             if ended:
                 self._leave(reply)
 
-    def _leave(self, reply: _Reply) -> None:
+    def _leave(self, reply: _GrowingReply) -> None:
         del self._replies[reply.slot]
         self._pages.give_back(reply.pages)
         reply.pages = []
 
-    def _send_back(self, reply: _Reply) -> None:
+    def _send_back(self, reply: _GrowingReply) -> None:
         """Let a reply wait with what it has; its text is read again later. Nothing of it may be in flight."""
         self._slots.end([reply.slot])
         self._leave(reply)

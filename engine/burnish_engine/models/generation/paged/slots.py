@@ -29,7 +29,7 @@ RECENT = 64
 
 
 @dataclass
-class Readback:
+class SlotReadback:
     """A copy of what the slots had become, on its way to the host.
 
     Attributes:
@@ -48,8 +48,8 @@ class Readback:
         return live, made, recent.reshape(slots, RECENT)
 
 
-class Slots:
-    """Slots of one decoder, which stays as it is.
+class ReplySlots:
+    """ReplySlots of one decoder, which stays as it is.
 
     Args:
         decoder: decoder to read, with rope tables for the longest text.
@@ -67,7 +67,7 @@ class Slots:
         place, length, limit, top_k = (torch.zeros(count, dtype=torch.int32, device=device) for _ in range(4))
         temperature, top_p, min_p = (torch.zeros(count, dtype=torch.float32, device=device) for _ in range(3))
         self._rows = sample.ReplyRows(ids, place, length, made, limit, live, recent.view(count, RECENT))
-        self._choice = sample.Choice(temperature, top_p, min_p, top_k, seed)
+        self._choice = sample.SamplingRows(temperature, top_p, min_p, top_k, seed)
         self._stops_K = torch.tensor(sorted(stops), dtype=torch.int32, device=device)
         self.table = np.zeros((count, row_pages), dtype=np.int32)
         self._table_SP = torch.zeros(count, row_pages, dtype=torch.int32, device=device)
@@ -136,15 +136,15 @@ class Slots:
             graph = self._graphs[kind] = self._capture(count)
         graph.replay()
 
-    def read_later(self) -> Readback:
+    def read_later(self) -> SlotReadback:
         """Begin to copy the slots' tokens to the host."""
         if self.decoder.device.type != "cuda":
-            return Readback(self._numbers.clone(), None)
+            return SlotReadback(self._numbers.clone(), None)
         numbers = torch.empty(self._numbers.shape, dtype=torch.int32, pin_memory=True)
         numbers.copy_(self._numbers, non_blocking=True)
         done = torch.cuda.Event()
         done.record()
-        return Readback(numbers, done)
+        return SlotReadback(numbers, done)
 
     def end(self, slots: Sequence[int]) -> None:
         """Let replies rest, whatever they have become."""

@@ -85,8 +85,8 @@ def test_replies_wait_for_pages_and_are_read_again(llama, monkeypatch):
     requests = greedy(prompts_of((60, 50, 3, 40), seed=2), 90)
     wanted = replies(stepwise, requests)
     sent_back = []
-    kept = room.Slots.end
-    monkeypatch.setattr(room.Slots, "end", lambda self, own: (sent_back.append(list(own)), kept(self, own))[1])
+    kept = room.ReplySlots.end
+    monkeypatch.setattr(room.ReplySlots, "end", lambda self, own: (sent_back.append(list(own)), kept(self, own))[1])
     monkeypatch.setattr(room, "_most_pages", lambda _decoder: 5)  # all of them need nine
     assert replies(slots, requests) == wanted
     assert sum(len(own) == 1 for own in sent_back) >= 2
@@ -95,9 +95,9 @@ def test_replies_wait_for_pages_and_are_read_again(llama, monkeypatch):
 def test_all_begin_together_where_there_are_pages_for_all(llama, monkeypatch):
     _, slots = llama
     began = []
-    kept = room.Slots.begin
+    kept = room.ReplySlots.begin
     monkeypatch.setattr(
-        room.Slots, "begin", lambda self, texts, *rest: (began.append(len(texts)), kept(self, texts, *rest))[1]
+        room.ReplySlots, "begin", lambda self, texts, *rest: (began.append(len(texts)), kept(self, texts, *rest))[1]
     )
     replies(slots, greedy(prompts_of((60, 50, 3, 40, 63), seed=2), 20))
     assert began == [5]

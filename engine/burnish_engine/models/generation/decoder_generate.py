@@ -134,7 +134,7 @@ class DecoderGenerator(StepGenerator):
     def _in_slots(self, requests: Sequence[ReplyRequest], stops: Set[int], together: int) -> Iterator[ReplyPiece]:
         with self.inference():
             self._decoder.expire_magnitudes()
-            room = self._room_for(requests, stops, together)
+            room = self._take_room(requests, stops, together)
             room.slots.expect([request.sampling for request in requests])
             turn = room.slots.decoder.rope.long_above
             schedule = Schedule(room.slots, room.pages, requests, stops, turn).run()
@@ -148,19 +148,20 @@ class DecoderGenerator(StepGenerator):
         finally:
             with self.inference():
                 room.slots.end(range(room.slots.count))
-            if not self._keeps_slots:
-                self._room = None
+            if self._keeps_slots:
+                self._room = room
 
-    def _room_for(self, requests: Sequence[ReplyRequest], stops: Set[int], together: int) -> SlotRoom:
-        """Return slots and pages for replies; those of the last replies where they are large enough."""
+    def _take_room(self, requests: Sequence[ReplyRequest], stops: Set[int], together: int) -> SlotRoom:
+        """Return slots and pages for replies: those of the last replies if they are idle and large enough."""
         texts = sorted((len(one.ids) + one.sampling.max_tokens + 1 for one in requests), reverse=True)
         self._make_room(texts[0])
         view = self._view()
         wanted = SlotRoom.wanted(texts, together)
-        if self._room is None or not self._room.serves(wanted, view, stops):
-            self._room = None  # its pages may be needed
-            self._room = SlotRoom.build(wanted, view, stops)
-        return self._room
+        room, self._room = self._room, None
+        if room is not None and room.serves(wanted, view, stops):
+            return room
+        del room  # its pages may be needed
+        return SlotRoom.build(wanted, view, stops)
 
     def _read(self, replies: DecoderReplies, rows: Iterable[int]) -> torch.Tensor:
         """Fill the cache with the rows' tokens; return the logits after the last token of each."""

@@ -28,6 +28,9 @@ RECENT = 64
 """Tokens of each slot that the host can still read; more than two chunks of steps."""
 
 
+_SEED_BITS = (1 << 63) - 1  # bits of a seed that the device takes
+
+
 @dataclass
 class SlotReadback:
     """A copy of what the slots had become, on its way to the host.
@@ -179,7 +182,7 @@ class ReplySlots:
             (choice.top_p, [sampling.top_p for sampling in chosen]),
             (choice.min_p, [sampling.min_p for sampling in chosen]),
             (choice.top_k, [sampling.top_k for sampling in chosen]),
-            (choice.seed, [sampling.seed for sampling in chosen]),
+            (choice.seed, [sampling.seed & _SEED_BITS for sampling in chosen]),
         ):
             tensor[own] = torch.tensor(values, dtype=tensor.dtype).to(device)
 

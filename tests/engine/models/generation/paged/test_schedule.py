@@ -177,6 +177,32 @@ def test_slots_serve_again_after_a_reply_was_left_open(folders):
     assert replies(slots, greedy(prompts_of((200,)), 30)) == replies(stepwise, greedy(prompts_of((200,)), 30))
 
 
+def test_replies_that_are_open_at_once_do_not_meet(llama):
+    stepwise, slots = llama
+    slots._keeps_slots = True
+    requests = greedy(prompts_of((20, 70), seed=7), 12)
+    wanted = replies(stepwise, requests)
+    replies(slots, requests)  # leaves slots behind
+    first, second = (slots.replies(requests, set(), 16) for _ in range(2))
+    made = {0: [[], []], 1: [[], []]}
+    for pair in zip(first, second, strict=True):
+        for which, piece in enumerate(pair):
+            made[which][piece.request] += piece.tokens
+    assert made[0] == made[1] == [tokens for tokens, _ in wanted]
+    left = slots.replies(requests, set(), 16)
+    next(left)
+    going = slots.replies(requests, set(), 16)
+    next(going)
+    left.close()
+    assert sum(len(piece.tokens) for piece in going) == 23
+
+
+def test_seeds_may_be_large(llama):
+    _, slots = llama
+    request = ReplyRequest(prompts_of((5,))[0], Sampling(4, 1.0, seed=2**64 + 3))
+    assert len(replies(slots, [request])[0][0]) == 4
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", [*tiny_models.SHAPES, *tiny_models.MIXTURES])
 def test_captured_replies_are_those_made_step_by_step(folders, shape):

@@ -137,7 +137,7 @@ class DecoderGenerator(StepGenerator):
             room = self._take_room(requests, stops, together)
             room.slots.expect([request.sampling for request in requests])
             turn = room.slots.decoder.rope.long_above
-            schedule = Schedule(room.slots, room.pages, requests, stops, turn).run()
+            schedule = Schedule(room.slots, room.pages, room.prompt_tokens, requests, stops, turn).run()
         try:
             while True:
                 with self.inference():

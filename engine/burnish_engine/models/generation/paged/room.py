@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,10 +11,13 @@ import torch
 
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.mixers.attention.paged_cache import page_bytes
+from burnish_engine.models.generation.packed_prompts import PROMPT_TOKENS
 from burnish_engine.models.generation.paged.slots import ReplySlots
 from burnish_kernels.paged_attention.op import PAGE
 
-_SHARE_OF_FREE = 0.85  # share of free memory; the rest is for the steps themselves and for reading prompts
+PAGES_SHARE, PROMPTS_SHARE = 0.65, 0.25
+"""Shares of free memory for pages and for reading prompts; the rest is for the steps."""
+_LEAST_PROMPT_TOKENS = 256  # tokens of prompts read at once, however little memory there is
 
 
 class RoomSize(NamedTuple):
@@ -37,12 +41,14 @@ class SlotRoom:
     Attributes:
         slots: the slots.
         pages: number of pages, page 0 included.
+        prompt_tokens: tokens of prompts that are read at once.
         size: what they were made for.
         stops: tokens that end a reply.
     """
 
     slots: ReplySlots
     pages: int
+    prompt_tokens: int
     size: RoomSize
     stops: frozenset[int]
 
@@ -65,7 +71,9 @@ class SlotRoom:
 
         Free memory may lie in pieces, so that less of it is found than counted.
         """
-        pages = min(size.pages, _most_pages(decoder))
+        free = _free_bytes(decoder.device)
+        pages = min(size.pages, _most_pages(decoder, free))
+        prompt_tokens = _prompt_tokens(decoder, free)
         while True:
             try:
                 slots = ReplySlots(decoder, size.slots, 1 + pages, size.row_pages, stops)
@@ -74,7 +82,7 @@ class SlotRoom:
                     raise
                 pages //= 2
             else:
-                return cls(slots, 1 + pages, size, frozenset(stops))
+                return cls(slots, 1 + pages, prompt_tokens, size, frozenset(stops))
 
     def serves(self, size: RoomSize, decoder: Decoder, stops: Set[int]) -> bool:
         """Return whether replies of this size need no others."""
@@ -82,11 +90,26 @@ class SlotRoom:
         return enough and self.slots.decoder is decoder and self.stops == stops
 
 
-def _most_pages(decoder: Decoder) -> int:
-    """Return the number of pages that fit the device's free memory."""
+def _free_bytes(device: torch.device) -> float:
+    """Return the memory that is free or was freed; no bound on the CPU."""
+    if device.type != "cuda":
+        return math.inf
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def _most_pages(decoder: Decoder, free: float) -> int:
+    """Return the number of pages that fit; one at least."""
     each = page_bytes(decoder.spec, decoder.dtype)
-    if decoder.device.type != "cuda" or not each:
-        return 1 << 30
-    free, _ = torch.cuda.mem_get_info(decoder.device)
-    unused = torch.cuda.memory_reserved(decoder.device) - torch.cuda.memory_allocated(decoder.device)
-    return max(1, int((free + unused) * _SHARE_OF_FREE) // each)
+    return max(1, int(min(free * PAGES_SHARE / each, 1 << 30))) if each else 1 << 30
+
+
+def _prompt_tokens(decoder: Decoder, free: float) -> int:
+    """Return the tokens of prompts that are read at once, by the widest tensors of a layer."""
+    spec = decoder.spec
+    feed_forward = spec.intermediate_size * max(spec.experts_per_token, 1)
+    heads = (spec.num_heads + 2 * spec.num_kv_heads) * spec.head_dim
+    each = (
+        4 * spec.hidden_size + max(3 * feed_forward, heads + spec.num_heads * spec.head_dim)
+    ) * decoder.dtype.itemsize
+    return int(max(_LEAST_PROMPT_TOKENS, min(PROMPT_TOKENS, free * PROMPTS_SHARE / each)))

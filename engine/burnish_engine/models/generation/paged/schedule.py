@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.models.generation.packed_prompts import PROMPT_TOKENS
 from burnish_engine.models.generation.paged.pages import Pages
 from burnish_engine.models.generation.paged.slots import ReplySlots, SlotReadback
 from burnish_engine.models.generation.text_generator import ReplyPiece, ReplyRequest
@@ -72,15 +71,22 @@ class Schedule:
     Args:
         slots: slots, of which no reply is in use.
         pages: number of their pages, page 0 included.
+        prompt_tokens: tokens of prompts read at once, unless one alone has more.
         requests: the replies wanted.
         stops: tokens that end a reply.
         turn: number of tokens at which a text's keys are rotated otherwise, so that it is read again; None: never.
     """
 
     def __init__(
-        self, slots: ReplySlots, pages: int, requests: Sequence[ReplyRequest], stops: Set[int], turn: int | None = None
+        self,
+        slots: ReplySlots,
+        pages: int,
+        prompt_tokens: int,
+        requests: Sequence[ReplyRequest],
+        stops: Set[int],
+        turn: int | None = None,
     ) -> None:
-        self._slots, self._stops, self._turn = slots, stops, turn
+        self._slots, self._prompt_tokens, self._stops, self._turn = slots, prompt_tokens, stops, turn
         self._pages = Pages(pages)
         self._waiting = deque(_GrowingReply(number, request) for number, request in enumerate(requests))
         self._replies: dict[int, _GrowingReply] = {}
@@ -124,7 +130,7 @@ class Schedule:
             wanted = len(text) // PAGE + 1 - len(shared)
             if wanted + self._reserve() > self._pages.free and self._replies:
                 break
-            if leader is None and tokens and tokens + len(text) > PROMPT_TOKENS:
+            if leader is None and tokens and tokens + len(text) > self._prompt_tokens:
                 break
             if wanted > self._pages.free:
                 raise SetupError(

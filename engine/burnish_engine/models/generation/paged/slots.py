@@ -20,7 +20,7 @@ from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.mixers.attention.paged_cache import PageTable
 from burnish_engine.models.decoder.mixers.caches import SlotCaches
-from burnish_engine.models.generation.packed_prompts import first_row, no_documents, packs, read_prompts
+from burnish_engine.models.generation.packed_prompts import first_row, no_documents, read_prompts
 from burnish_engine.models.generation.sampling import Sampling
 from burnish_kernels.sample import op as sample
 
@@ -103,7 +103,7 @@ class ReplySlots:
     def begin(
         self, texts: Mapping[int, Sequence[int]], samplings: Mapping[int, Sampling], twins: Mapping[int, int]
     ) -> None:
-        """Read prompts and choose the first token of each reply; the table has their pages.
+        """Read prompts together and choose the first token of each reply; the table has their pages.
 
         Args:
             texts: token ids of each prompt, by slot.
@@ -111,19 +111,17 @@ class ReplySlots:
             twins: slot whose prompt is the same, by the slot of a reply whose prompt need not be read again.
         """
         decoder, device = self.decoder, self.decoder.device
-        self._enter({**{slot: len(text) for slot, text in texts.items()}}, samplings, twins)
+        self._enter({slot: len(text) for slot, text in texts.items()}, samplings, twins)
         alike: dict[int, list[int]] = {slot: [slot] for slot in texts}
         for slot, leader in twins.items():
             alike[leader].append(slot)
-        lengths = [len(texts.get(slot, ())) for slot in range(self.count)]
-        for pack in packs(texts, lengths):
-            hidden_BH = read_prompts(decoder, self._caches, [texts[slot] for slot in pack], pack)
-            copies = [len(alike[slot]) for slot in pack]
-            slots = [slot for leader in pack for slot in alike[leader]]
-            logits_BV = decoder.raw_logits(hidden_BH)
-            if max(copies) > 1:
-                logits_BV = logits_BV.repeat_interleave(torch.tensor(copies, device=device), dim=0)
-            self._choose(logits_BV, torch.tensor(slots, dtype=torch.int32, device=device))
+        hidden_BH = read_prompts(decoder, self._caches, list(texts.values()), list(texts))
+        logits_BV = decoder.raw_logits(hidden_BH)
+        if twins:
+            copies = [len(slots) for slots in alike.values()]
+            logits_BV = logits_BV.repeat_interleave(torch.tensor(copies, device=device), dim=0)
+        own = [slot for slots in alike.values() for slot in slots]
+        self._choose(logits_BV, torch.tensor(own, dtype=torch.int32, device=device))
         if twins:
             self._caches.copy(list(twins.values()), list(twins), device)
 

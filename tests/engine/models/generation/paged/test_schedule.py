@@ -87,7 +87,7 @@ def test_replies_wait_for_pages_and_are_read_again(llama, monkeypatch):
     sent_back = []
     kept = room.ReplySlots.end
     monkeypatch.setattr(room.ReplySlots, "end", lambda self, own: (sent_back.append(list(own)), kept(self, own))[1])
-    monkeypatch.setattr(room, "_most_pages", lambda _decoder: 5)  # all of them need nine
+    monkeypatch.setattr(room, "_most_pages", lambda _decoder, _free: 5)  # all of them need nine
     assert replies(slots, requests) == wanted
     assert sum(len(own) == 1 for own in sent_back) >= 2
 
@@ -103,9 +103,23 @@ def test_all_begin_together_where_there_are_pages_for_all(llama, monkeypatch):
     assert began == [5]
 
 
+def test_little_memory_means_few_pages_and_short_readings(llama, monkeypatch):
+    stepwise, slots = llama
+    requests = greedy(prompts_of((200, 150, 90, 40), seed=8), 70)
+    built = []
+    kept = room.ReplySlots.begin
+    monkeypatch.setattr(
+        room.ReplySlots, "begin", lambda self, texts, *rest: (built.append(texts), kept(self, texts, *rest))[1]
+    )
+    monkeypatch.setattr(room, "_free_bytes", lambda _device: 9 * room.page_bytes(slots._decoder.spec, torch.float32))
+    assert replies(slots, requests) == replies(stepwise, requests)
+    assert all(len(texts) == 1 or sum(map(len, texts.values())) <= 256 for texts in built)
+    assert len(built) > 2
+
+
 def test_what_never_fits_is_told(llama, monkeypatch):
     _, slots = llama
-    monkeypatch.setattr(room, "_most_pages", lambda _decoder: 2)
+    monkeypatch.setattr(room, "_most_pages", lambda _decoder, _free: 2)
     with pytest.raises(SetupError, match="200 tokens needs 4 pages"):
         replies(slots, greedy(prompts_of((200,)), 5))
     with pytest.raises(SetupError, match="no more memory"):
@@ -217,7 +231,7 @@ def test_captured_replies_are_those_made_step_by_step(folders, shape):
 @pytest.mark.gpu
 def test_a_thousand_replies_of_any_length_leave_nothing(folders, monkeypatch):
     _, slots = generators(folders("qwen3"), "cuda")
-    monkeypatch.setattr(room, "_most_pages", lambda _decoder: 60)  # too few for 64 long ones
+    monkeypatch.setattr(room, "_most_pages", lambda _decoder, _free: 60)  # too few for 64 long ones
     drawn = random.Random(0)
     requests = [
         ReplyRequest(prompt, Sampling(drawn.randint(1, 200), drawn.choice([0.0, 1.0]), seed=number))

@@ -77,7 +77,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
 
     options = case.options
     dtype, vocabulary = options["dtype"], options["vocabulary"]
-    rules = RULES * 4
+    rules = RULES * 2
     rows = len(rules)
     generator = torch.Generator().manual_seed(seed)
     logits = (torch.randn(rows, vocabulary + options["padding"], generator=generator) * 2).to(dtype)

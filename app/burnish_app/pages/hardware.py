@@ -17,8 +17,8 @@ from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.state.preferences import studio_dir
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear, fact_line
-from burnish_app.widgets.basic.text import Value, body, caption, headline, set_tone
+from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.text import Value, body, caption, fact_line, headline, set_tone
 from burnish_app.widgets.basic.to_come import CardsToCome
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.hardware.capacity_card import CapacityCard

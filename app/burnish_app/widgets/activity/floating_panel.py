@@ -7,6 +7,7 @@ from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QFrame, QScrollArea, QVBoxLayout, QWidget
 
 from burnish_app.look.theme import colors_of
+from burnish_app.widgets.basic.layouts import fill
 
 EDGE_PX = 12
 """Distance of the content from the panel's edge, and of the panel from the window's."""
@@ -35,9 +36,7 @@ class FloatingPanel(QFrame):
         self._scroll = QScrollArea()
         self._scroll.setWidgetResizable(True)
         self._scroll.setWidget(self.content)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(EDGE_PX // 2, EDGE_PX // 2, EDGE_PX // 2, EDGE_PX // 2)
-        outer.addWidget(self._scroll)
+        fill(QVBoxLayout(self), self._scroll, margins_px=EDGE_PX // 2)
         self.hide()
 
     def open_above(self, corner: QPoint) -> None:

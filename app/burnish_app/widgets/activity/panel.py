@@ -11,7 +11,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.activity.floating_panel import EDGE_PX, FloatingPanel
 from burnish_app.widgets.basic.buttons import quiet
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import ElidedLabel, caption, heading
 from burnish_app.widgets.page.banner import ProgressBar
 from burnish_app.wording.activity import Activity, activity_text
@@ -36,16 +36,15 @@ class ActivityPanel(FloatingPanel):
         self.setAccessibleName(tr("What goes on"))
         self.rows: dict[tuple[str, str, str], ActivityRow] = {}
         self._stopping: set[tuple[str, str, str]] = set()
-        column = QVBoxLayout(self.content)
-        column.setContentsMargins(EDGE_PX, EDGE_PX // 2, EDGE_PX, EDGE_PX // 2)
-        column.setSpacing(UNIT + 4)
-        head = QHBoxLayout()
-        head.addWidget(heading(tr("What goes on")), 1)
-        head.addWidget(quiet(tr("Close"), self.closed.emit))
-        column.addLayout(head)
-        self._list = QVBoxLayout()
-        self._list.setSpacing(2 * UNIT)
-        column.addLayout(self._list)
+        head = fill(QHBoxLayout(), (heading(tr("What goes on")), 1), quiet(tr("Close"), self.closed.emit))
+        self._list = fill(QVBoxLayout(), spacing_px=2 * UNIT)
+        column = fill(
+            QVBoxLayout(self.content),
+            head,
+            self._list,
+            spacing_px=UNIT + 4,
+            margins_px=(EDGE_PX, EDGE_PX // 2, EDGE_PX, EDGE_PX // 2),
+        )
         column.addStretch()
 
     def show_activities(self, activities: Sequence[Activity]) -> None:
@@ -99,17 +98,14 @@ class ActivityRow(QWidget):
         super().__init__()
         self.name, self.text, self.bar = ElidedLabel(bold=True), caption(""), ProgressBar()
         self.open_button, self.stop_button = quiet(tr("Open"), show, "open"), quiet(tr("Stop"), stop, "stop")
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(4)
-        top = QHBoxLayout()
-        top.setSpacing(UNIT)
-        top.addWidget(self.name, 1)
-        for button in (self.open_button, self.stop_button):
-            top.addWidget(button, alignment=Qt.AlignmentFlag.AlignVCenter)
-        column.addLayout(top)
-        column.addWidget(self.text)
-        column.addWidget(self.bar)
+        top = fill(
+            QHBoxLayout(),
+            (self.name, 1),
+            (self.open_button, 0, Qt.AlignmentFlag.AlignVCenter),
+            (self.stop_button, 0, Qt.AlignmentFlag.AlignVCenter),
+            spacing_px=UNIT,
+        )
+        fill(QVBoxLayout(self), top, self.text, self.bar, spacing_px=4)
 
     def show_activity(self, activity: Activity, *, stopping: bool) -> None:
         """Show how far an activity is.

@@ -23,6 +23,7 @@ from burnish_app.look.icons import icon
 from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import ICON_PX, UNIT, Colors
+from burnish_app.widgets.basic.layouts import fill
 
 _LEAST_PX = 80  # least width of a button whose text may be cut
 
@@ -151,9 +152,7 @@ def danger(text: str, slot: Slot | None = None, icon_name: str = "") -> ActionBu
 def row(*widgets: QWidget | None, spacing_px: int = UNIT) -> QWidget:
     """Put widgets side by side without margins; None stands for a stretch."""
     holder = QWidget()
-    line = QHBoxLayout(holder)
-    line.setContentsMargins(0, 0, 0, 0)
-    line.setSpacing(spacing_px)
+    line = fill(QHBoxLayout(holder), spacing_px=spacing_px)
     for widget in widgets:
         if widget is None:
             line.addStretch()
@@ -179,14 +178,8 @@ class FoldedContent(QWidget):
         self.button = quiet("", self._toggle)
         self.button.allow_shortening()
         self.content = QWidget()
-        self.lines = QVBoxLayout(self.content)
-        self.lines.setContentsMargins(0, 0, 0, 0)
-        self.lines.setSpacing(UNIT)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(UNIT)
-        column.addWidget(self.button, alignment=Qt.AlignmentFlag.AlignLeft)
-        column.addWidget(self.content)
+        self.lines = fill(QVBoxLayout(self.content), spacing_px=UNIT)
+        fill(QVBoxLayout(self), (self.button, 0, Qt.AlignmentFlag.AlignLeft), self.content, spacing_px=UNIT)
         self.content.hide()
 
     def set_title(self, title: str) -> None:

@@ -20,6 +20,7 @@ from burnish_app.look.tokens import (
     Colors,
 )
 from burnish_app.widgets.basic.buttons import Slot, secondary
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import body, caption, heading
 from burnish_app.widgets.basic.wrapping import FlowLayout, HeadLayout
 
@@ -41,27 +42,22 @@ class Card(QFrame):
         super().__init__()
         self.setProperty("look", "card")
         self.setAccessibleName(heading_text)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(GAP_PX, GAP_PX, GAP_PX, GAP_PX)
-        outer.setSpacing(UNIT + 4)
+        outer = fill(QVBoxLayout(self), spacing_px=UNIT + 4, margins_px=GAP_PX)
         self.corner = FlowLayout()
         self._heading_label = heading(heading_text)
         if heading_text:
             outer.addLayout(self._make_head(hint, icon_name))
         elif hint:
             outer.addWidget(caption(hint))
-        self.body = QVBoxLayout()
-        self.body.setSpacing(UNIT)
+        self.body = fill(QVBoxLayout(), spacing_px=UNIT)
         outer.addLayout(self.body)
 
     def _make_head(self, hint: str, icon_name: str) -> QHBoxLayout:
-        words = HeadLayout()
-        words.addWidget(self._heading_label)
+        words = fill(HeadLayout(), self._heading_label)
         if hint:
             words.addWidget(caption(hint))
-        words.add_layout(self.corner)
-        head = QHBoxLayout()
-        head.setSpacing(UNIT + 4)
+        words.addLayout(self.corner)
+        head = fill(QHBoxLayout(), spacing_px=UNIT + 4)
         if icon_name:
             head.addWidget(IconChip(icon_name), alignment=Qt.AlignmentFlag.AlignTop)
             if not hint:
@@ -228,11 +224,13 @@ class EmptyState(QWidget):
         detail: str = "",
     ) -> None:
         super().__init__()
-        column = QVBoxLayout(self)
-        column.setContentsMargins(3 * UNIT, 5 * UNIT, 3 * UNIT, 5 * UNIT)
-        column.setSpacing(2 * UNIT)
         center = Qt.AlignmentFlag.AlignHCenter
-        column.addWidget(IconLabel(icon_name, 40, "faint"), alignment=center)
+        column = fill(
+            QVBoxLayout(self),
+            (IconLabel(icon_name, 40, "faint"), 0, center),
+            spacing_px=2 * UNIT,
+            margins_px=(3 * UNIT, 5 * UNIT, 3 * UNIT, 5 * UNIT),
+        )
         for label in (body(text), caption(detail)):
             label.setAlignment(center)
             column.addWidget(label)  # first: shown without a parent it would be a window

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
 
 from burnish_app.look.theme import font
 from burnish_app.look.tokens import UNIT
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import caption, set_tone
 from burnish_app.widgets.basic.tick_boxes import WrappingRadioButton
 
@@ -31,12 +32,14 @@ class ChoiceCard(QFrame):
         self.button.setFont(font(bold=True))
         self.button.setAccessibleDescription(text)
         self.label = caption(text)
-        self._column = column = QVBoxLayout(self)
-        column.setContentsMargins(UNIT + 4, UNIT + 2, UNIT + 4, UNIT + 4)
-        column.setSpacing(4)
-        column.addWidget(self.button)
-        column.addWidget(self.label)
-        column.addStretch(1)
+        self._column = fill(
+            QVBoxLayout(self),
+            self.button,
+            self.label,
+            None,
+            spacing_px=4,
+            margins_px=(UNIT + 4, UNIT + 2, UNIT + 4, UNIT + 4),
+        )
 
     def set_text(self, text: str) -> None:
         """Replace the sentence about the choice."""

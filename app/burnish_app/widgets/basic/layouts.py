@@ -1,16 +1,46 @@
-"""Layout helpers: empties a layout, and makes a line with a name and a fact."""
+"""Helpers for layouts: one fills a layout, one empties it, and one lays widgets out at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, TypeVar
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QLayout, QWidget
+from PySide6.QtWidgets import QLayout, QWidget
 
-from burnish_app.look.theme import UNIT
-from burnish_app.widgets.basic.text import body
+_Layout = TypeVar("_Layout", bound=QLayout)
+_Item = QWidget | QLayout
+_Part = _Item | tuple[_Item, int] | tuple[_Item, int, Qt.AlignmentFlag] | int | None
 
-_NAME_PX = 140
+
+def fill(
+    layout: _Layout,
+    *parts: _Part,
+    spacing_px: int | None = None,
+    margins_px: int | tuple[int, int, int, int] = 0,
+) -> _Layout:
+    """Set a layout's margins and spacing, add parts to it, and return it.
+
+    Args:
+        layout: box layout or layout of `widgets.basic.wrapping`; only a box layout takes more than widgets and layouts.
+        parts: widgets and layouts in order, each alone or as (item, stretch factor[, alignment]); a number for a gap of
+            so many device-independent pixels; None for a stretch of factor 1.
+        spacing_px: space between the parts, device-independent pixels; None: the layout's own.
+        margins_px: space at each side, or at the left, top, right and bottom, device-independent pixels.
+    """
+    layout.setContentsMargins(*((margins_px,) * 4 if isinstance(margins_px, int) else margins_px))
+    if spacing_px is not None:
+        layout.setSpacing(spacing_px)
+    adding: Any = layout  # QLayout declares no addLayout
+    for part in parts:
+        if part is None:
+            adding.addStretch(1)
+        elif isinstance(part, int):
+            adding.addSpacing(part)
+        else:
+            item, *how = part if isinstance(part, tuple) else (part,)
+            (adding.addLayout if isinstance(item, QLayout) else adding.addWidget)(item, *how)
+    return layout
 
 
 def clear(layout: QLayout) -> None:
@@ -34,43 +64,3 @@ def lay_out_now(widgets: Iterable[QWidget]) -> None:
         layout = widget.layout()
         if layout is not None:
             layout.activate()
-
-
-class FactLine(QWidget):
-    """A line with a name and, behind it, a fact that can change.
-
-    Args:
-        name: name of the fact.
-        text: text of the fact.
-        name_px: width of the name's column, device-independent pixels.
-    """
-
-    def __init__(self, name: str, text: str = "", *, name_px: int = _NAME_PX) -> None:
-        super().__init__()
-        line = QHBoxLayout(self)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(2 * UNIT)
-        label = body(name, "muted")
-        label.setFixedWidth(name_px)
-        self._text = body(text)
-        line.addWidget(label, alignment=Qt.AlignmentFlag.AlignTop)
-        line.addWidget(self._text, 1)
-
-    def set_text(self, text: str) -> None:
-        """Replace the fact."""
-        if self._text.text() != text:
-            self._text.setText(text)
-
-
-def fact_line(name: str, text: str, *, hint: str = "", name_px: int = _NAME_PX) -> QWidget:
-    """Make a line with a name and, behind it, a fact.
-
-    Args:
-        name: name of the fact.
-        text: text of the fact.
-        hint: tooltip.
-        name_px: width of the name's column, device-independent pixels.
-    """
-    holder = FactLine(name, text, name_px=name_px)
-    holder.setToolTip(hint)
-    return holder

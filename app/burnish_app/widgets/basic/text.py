@@ -1,4 +1,4 @@
-"""Labels: text in the sizes of the type scale, paths and choices that shorten, and figures."""
+"""Labels: text in the sizes of the type scale, paths and choices that shorten, figures, and lines with a fact."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from PySide6.QtWidgets import (
 
 from burnish_app.look.theme import font
 from burnish_app.look.tokens import BODY_PX, FIGURE_PX, SMALL_PX, TITLE_PX, UNIT
+from burnish_app.widgets.basic.layouts import fill
 
+_NAME_PX = 140
 _LEAST_LETTERS, _ARROW_PX = 4, 48  # a combo box is at least so wide
 
 Look = Literal["", "muted", "accent", "link", "error", "warning", "success"]
@@ -248,17 +250,15 @@ class Value(QWidget):
         self._figure.setFont(font(FIGURE_PX if large else BODY_PX, bold=True))
         self._unit = caption(unit)
         self._unit.setWordWrap(False)
-        line = QHBoxLayout()
-        line.setSpacing(6)
         self._unit.setContentsMargins(0, 0, 0, 3 if large else 0)  # on the baseline of the larger figure
-        line.addWidget(self._figure, alignment=Qt.AlignmentFlag.AlignBottom)
-        line.addWidget(self._unit, alignment=Qt.AlignmentFlag.AlignBottom)
+        line = fill(
+            QHBoxLayout(),
+            (self._figure, 0, Qt.AlignmentFlag.AlignBottom),
+            (self._unit, 0, Qt.AlignmentFlag.AlignBottom),
+            spacing_px=6,
+        )
         line.addStretch()
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(2)
-        column.addWidget(self._name)
-        column.addLayout(line)
+        fill(QVBoxLayout(self), self._name, line, spacing_px=2)
         self.setToolTip(hint)
         self.setAccessibleName(label)
 
@@ -281,3 +281,39 @@ class Value(QWidget):
             self._unit.setText(unit)
         set_tone(self._figure, tone)
         self.setAccessibleDescription(f"{figure} {self._unit.text()}".strip())
+
+
+class FactLine(QWidget):
+    """A line with a name and, behind it, a fact that can change.
+
+    Args:
+        name: name of the fact.
+        text: text of the fact.
+        name_px: width of the name's column, device-independent pixels.
+    """
+
+    def __init__(self, name: str, text: str = "", *, name_px: int = _NAME_PX) -> None:
+        super().__init__()
+        label = body(name, "muted")
+        label.setFixedWidth(name_px)
+        self._text = body(text)
+        fill(QHBoxLayout(self), (label, 0, Qt.AlignmentFlag.AlignTop), (self._text, 1), spacing_px=2 * UNIT)
+
+    def set_text(self, text: str) -> None:
+        """Replace the fact."""
+        if self._text.text() != text:
+            self._text.setText(text)
+
+
+def fact_line(name: str, text: str, *, hint: str = "", name_px: int = _NAME_PX) -> QWidget:
+    """Make a line with a name and, behind it, a fact.
+
+    Args:
+        name: name of the fact.
+        text: text of the fact.
+        hint: tooltip.
+        name_px: width of the name's column, device-independent pixels.
+    """
+    holder = FactLine(name, text, name_px=name_px)
+    holder.setToolTip(hint)
+    return holder

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QSizePolicy, QVBoxLayout, QWidget
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import GAP_PX, RADIUS_PX, UNIT
 from burnish_app.widgets.basic.card import Card, EmptyState
+from burnish_app.widgets.basic.layouts import fill
 
 _PALE = 0.75
 _TITLE_PX, _LINE_PX = 10, 6
@@ -92,8 +93,4 @@ class NothingYet(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Expanding)
         card = Card()
         card.body.addWidget(empty)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(GAP_PX)
-        column.addWidget(card)
-        column.addWidget(sample, 1)
+        fill(QVBoxLayout(self), card, (sample, 1), spacing_px=GAP_PX)

@@ -83,7 +83,7 @@ class _WrappingLayout(QLayout):
         self._items.append(item)
         self.invalidate()
 
-    def add_layout(self, layout: QLayout) -> None:
+    def addLayout(self, layout: QLayout) -> None:
         """Add a layout as one item."""
         self.addChildLayout(layout)
         self.addItem(layout)

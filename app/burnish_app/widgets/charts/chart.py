@@ -30,6 +30,7 @@ from burnish_app.curves.tables import CurveTable
 from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of
 from burnish_app.look.tokens import RING_PX, SMALL_RADIUS_PX, UNBOUNDED_PX, UNIT
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.charts.content import ChartContent, ChartSpec
 from burnish_app.widgets.charts.drawing import ChartDrawing
 from burnish_app.widgets.charts.gestures import MOVE_KEYS, ZOOM_KEYS
@@ -79,11 +80,13 @@ class Chart(QWidget):
         self._space, self._holder = PlotSpace(), QVBoxLayout()
         self._space.setLayout(self._holder)
         self._holder.setContentsMargins(0, 0, 0, 0)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(_ROOM_PX, _ROOM_PX, _ROOM_PX, _ROOM_PX)
-        column.setSpacing(UNIT // 2)
-        column.addWidget(self.head)
-        column.addWidget(self._space, 1)
+        column = fill(
+            QVBoxLayout(self),
+            self.head,
+            (self._space, 1),
+            spacing_px=UNIT // 2,
+            margins_px=_ROOM_PX,
+        )
         column.addStretch()
         self.set_plot_height(_PLOT_PX)
         self._redraw = QTimer(self, singleShot=True, interval=0)

@@ -12,6 +12,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import font
 from burnish_app.look.tokens import SMALL_PX, UNIT
 from burnish_app.widgets.basic.buttons import quiet
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.more_button import MoreButton
 from burnish_app.widgets.basic.text import caption, heading
 from burnish_app.widgets.basic.wrapping import FlowLayout
@@ -41,13 +42,12 @@ class ChartHead(QWidget):
     def __init__(self, spec: ChartSpec, lines: Mapping[str, ChartLine]) -> None:
         super().__init__()
         self._shows = spec.legend
-        words = FlowLayout(UNIT if spec.small else UNIT + 4, 0)
         title, unit = heading(spec.name), caption(spec.unit)
         self._labels = (title, unit)
         for label in self._labels:
             label.setWordWrap(False)
         (unit if spec.unit else title).setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        words.addWidget(title)
+        words = fill(FlowLayout(UNIT if spec.small else UNIT + 4, 0), title)
         if spec.unit:
             words.addWidget(unit)
         legend = FlowLayout(UNIT + 4, 0) if spec.legend == "all" else words
@@ -59,10 +59,9 @@ class ChartHead(QWidget):
             legend.addWidget(entry)
         self.whole = None if spec.small else quiet(tr("Show all"))
         self.more = MoreButton(tr("Options of the {name} chart").format(name=spec.name))
-        line = QHBoxLayout(self)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(UNIT // 2)
-        line.addLayout(self._above(words, legend) if legend is not words else words, 1)
+        line = fill(
+            QHBoxLayout(self), (self._above(words, legend) if legend is not words else words, 1), spacing_px=UNIT // 2
+        )
         if self.whole is not None:
             self.whole.setFont(font(SMALL_PX, medium=True))
             self.whole.hide()
@@ -72,11 +71,7 @@ class ChartHead(QWidget):
     @staticmethod
     def _above(title: FlowLayout, legend: FlowLayout) -> QVBoxLayout:
         """Put a legend with many names below the heading."""
-        both = QVBoxLayout()
-        both.setSpacing(0)
-        both.addLayout(title)
-        both.addLayout(legend)
-        return both
+        return fill(QVBoxLayout(), title, legend, spacing_px=0)
 
     def show_values(self, content: ChartContent, texts: ChartTexts) -> None:
         """Show the lines that have values with their newest ones, and the limit.

@@ -13,6 +13,7 @@ from burnish_app.curves.smoothing import WINDOWS
 from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, UNIT, font
 from burnish_app.widgets.basic.buttons import quiet
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.pill import Segmented
 from burnish_app.widgets.basic.text import caption
 from burnish_app.widgets.charts.chart import Chart
@@ -43,13 +44,10 @@ class ChartOptions(QFrame):
         self.setAccessibleName(tr("Options of the {name} chart").format(name=chart.name))
         self._chart = chart
         link = chart.link
-        column = QVBoxLayout(self)
-        column.setContentsMargins(2 * UNIT, 2 * UNIT, 2 * UNIT, 2 * UNIT)
-        column.setSpacing(UNIT)
         grid = QGridLayout()
         grid.setHorizontalSpacing(2 * UNIT)
         grid.setVerticalSpacing(UNIT)
-        column.addLayout(grid)
+        column = fill(QVBoxLayout(self), grid, spacing_px=UNIT, margins_px=2 * UNIT)
         units = {"step": tr("Steps"), "tokens": tr("Tokens"), "time": tr("Time")}
         self.axis = Segmented(tr("Axis, all charts"), [(kind, units[kind]) for kind in X_KINDS])
         self.axis.choose(link.kind)
@@ -96,10 +94,7 @@ class ChartOptions(QFrame):
         self.smoothing_text.setMinimumWidth(110)
         self.smoothing.valueChanged.connect(self._smooth)
         holder = QWidget()
-        line = QHBoxLayout(holder)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.addWidget(self.smoothing, 1)
-        line.addWidget(self.smoothing_text)
+        fill(QHBoxLayout(holder), (self.smoothing, 1), self.smoothing_text)
         _add(grid, tr("Smoothing"), holder)
 
     def _smooth(self, at: int) -> None:
@@ -119,8 +114,7 @@ class ChartOptions(QFrame):
             (tr("SVG ..."), lambda: self.save_wanted.emit(self._chart, "svg")),
             (tr("CSV ..."), lambda: self.save_wanted.emit(self._chart, "csv")),
         ]
-        line = QHBoxLayout()
-        line.setSpacing(0)
+        line = fill(QHBoxLayout(), spacing_px=0)
         for text, action in actions:
             button = quiet(text, partial(self._act, action))
             button.setFont(font(SMALL_PX))

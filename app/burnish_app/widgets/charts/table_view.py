@@ -12,6 +12,7 @@ from burnish_app.curves.tables import CurveTable, tab_text
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import caption
 
 _COLUMN_PX, _ROW_PX, _HEIGHT_PX = 132, 24, 560
@@ -80,11 +81,8 @@ class TableWindow(QDialog):
         head = self.view.horizontalHeader()
         head.setMinimumSectionSize(max(head.sectionSizeHint(column) for column in range(head.count())))
         head.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(2 * UNIT, 2 * UNIT, 2 * UNIT, 2 * UNIT)
         rows = tr("{rows} rows up to now. Ctrl+C copies what is selected.").format(rows=f"{table.rows:,}")
-        column.addWidget(caption(rows))
-        column.addWidget(self.view)
+        fill(QVBoxLayout(self), caption(rows), self.view, margins_px=2 * UNIT)
         self.view.scrollToBottom()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:

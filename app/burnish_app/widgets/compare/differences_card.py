@@ -16,6 +16,7 @@ from burnish_app.look.theme import font
 from burnish_app.look.tokens import SMALL_PX
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.tables import TextColorDelegate
 from burnish_app.widgets.basic.text import caption
 from burnish_app.widgets.basic.wrapping_head import WrappingHead
@@ -38,8 +39,7 @@ class DifferencesCard(Card):
         self.table.setModel(self.model)
         self._notes = caption("", "warning")
         self._notes.hide()
-        self.body.addWidget(self._notes)
-        self.body.addWidget(self.table)
+        fill(self.body, self._notes, self.table)
 
     def show_comparison(self, titles: Sequence[str], found: RunsComparison) -> None:
         """Show a comparison.

@@ -10,6 +10,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QWidget
 
 from burnish_app.look.tokens import GAP_PX
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import ShorteningBox, body
 
 
@@ -43,11 +44,7 @@ class FormerBox(QWidget):
         self.box.setAccessibleName(name)
         self.box.setMinimumWidth(260)
         self.box.activated.connect(lambda _place: self.chosen.emit())
-        line = QHBoxLayout(self)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(GAP_PX)
-        line.addWidget(body(label))
-        line.addWidget(self.box)
+        line = fill(QHBoxLayout(self), body(label), self.box, spacing_px=GAP_PX)
         line.addStretch()
         self.offer(())
 

@@ -14,6 +14,7 @@ from burnish_app.curves.curve import Curve
 from burnish_app.engine.runs_follower import RunsFollower
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, LIGHT
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.widgets.charts.lines import ChartLine, LineKind
 from burnish_app.widgets.runs.linked_charts import LinkedCharts
@@ -173,9 +174,7 @@ class FollowedCharts(QWidget):
         self._follower = RunsFollower(self)
         self._follower.advanced.connect(self._advanced)
         self.charts: OverlayCharts | None = None
-        self._column = QVBoxLayout(self)
-        self._column.setContentsMargins(0, 0, 0, 0)
-        self._column.setSpacing(GAP_PX)
+        self._column = fill(QVBoxLayout(self), spacing_px=GAP_PX)
 
     @property
     def folders(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.buttons import secondary
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import body, headline
 from burnish_app.widgets.page.banner import BusyLine
 from burnish_app.wording.duel_text import in_window
@@ -96,12 +96,15 @@ class PlanCard(Card):
         self.verdict, self.problem = headline(""), body("", "error")
         self.unfair = secondary(tr("Compare anyway"), self.anyway.emit)
         self._above, self._below = QVBoxLayout(), QVBoxLayout()
-        for widget in (self.busy, self.verdict):
-            self.body.addWidget(widget)
-        self.body.addLayout(self._above)
-        self.body.addWidget(self.problem)
-        self.body.addWidget(self.unfair, alignment=Qt.AlignmentFlag.AlignLeft)
-        self.body.addLayout(self._below)
+        fill(
+            self.body,
+            self.busy,
+            self.verdict,
+            self._above,
+            self.problem,
+            (self.unfair, 0, Qt.AlignmentFlag.AlignLeft),
+            self._below,
+        )
         for lines in (self._above, self._below):
             lines.setSpacing(UNIT)
         self.body.addStretch(1)

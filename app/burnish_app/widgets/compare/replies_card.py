@@ -10,7 +10,7 @@ from burnish_app.comparison.replies import PromptReplies
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import ElidedLabel, body, caption, heading
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.compare.swatch import Swatch
@@ -27,8 +27,7 @@ class RepliesCard(Card):
         hint = tr("The newest of each run, as its recipe's prompts asked.")
         super().__init__(tr("Replies to the same prompts"), hint, icon_name="chat")
         self._shown: object = None
-        self._list = QVBoxLayout()
-        self._list.setSpacing(2 * UNIT)
+        self._list = fill(QVBoxLayout(), spacing_px=2 * UNIT)
         self.body.addLayout(self._list)
         self.hide()
 
@@ -54,16 +53,17 @@ class RepliesCard(Card):
 
 def _prompt(titles: Sequence[str], found: PromptReplies) -> QWidget:
     holder = QWidget()
-    column = QVBoxLayout(holder)
-    column.setContentsMargins(0, 0, 0, 0)
-    column.setSpacing(UNIT)
-    column.addWidget(heading(found.prompt))
     replies = [
         _reply(place, title, reply) for place, (title, reply) in enumerate(zip(titles, found.replies, strict=True))
     ]
     if found.before is not None:
         replies.insert(0, _reply(None, tr("Before training"), found.before))
-    column.addLayout(columns_layout(replies, 2 * UNIT, line_px=UNIT + 4, even=True, fill=True))
+    fill(
+        QVBoxLayout(holder),
+        heading(found.prompt),
+        columns_layout(replies, 2 * UNIT, line_px=UNIT + 4, even=True, fill=True),
+        spacing_px=UNIT,
+    )
     return holder
 
 
@@ -71,16 +71,17 @@ def _reply(place: int | None, title: str, reply: SampleDone | None) -> QWidget:
     frame = QFrame()
     frame.setProperty("look", "inset")
     frame.setMinimumWidth(_COLUMN_PX)
-    column = QVBoxLayout(frame)
-    column.setContentsMargins(UNIT + 4, UNIT, UNIT + 4, UNIT + 2)
-    column.setSpacing(4)
-    head = QHBoxLayout()
-    head.setSpacing(UNIT)
+    head = fill(QHBoxLayout(), spacing_px=UNIT)
     if place is not None:
         head.addWidget(Swatch(place))
     head.addWidget(ElidedLabel(title, tone="muted"), 1)
-    column.addLayout(head)
-    column.addWidget(body(reply.reply if reply is not None else tr("Not asked yet."), "" if reply else "muted"))
+    column = fill(
+        QVBoxLayout(frame),
+        head,
+        body(reply.reply if reply is not None else tr("Not asked yet."), "" if reply else "muted"),
+        spacing_px=4,
+        margins_px=(UNIT + 4, UNIT, UNIT + 4, UNIT + 2),
+    )
     if reply is not None:
         ended = "" if reply.stopped else "  ·  " + tr("cut at the limit")
         column.addWidget(caption(tr("step {step}").format(step=f"{reply.step:,}") + ended))

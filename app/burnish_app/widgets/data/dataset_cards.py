@@ -8,6 +8,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.state.length_bins import Steps
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import Value, caption, heading
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.data.histogram import LengthHistogram
@@ -40,8 +41,7 @@ class FactsCard(Card):
         values = (self.rows, self.tokens, self.learned, self.fill, self.lost)
         self.body.addLayout(columns_layout(values, 3 * UNIT, even=True))
         self.extras = caption("")
-        self.body.addWidget(self.extras)
-        self.body.addStretch(1)
+        fill(self.body, self.extras, None)
 
     def show_facts(self, facts: DatasetFacts) -> None:
         """Replace the facts shown."""
@@ -89,10 +89,7 @@ class LengthsCard(Card):
         self.histogram.cut_chosen.connect(self.cut_chosen)
         self.cut = heading("")
         self._summary = caption("")
-        self.body.addWidget(self.cut)
-        self.body.addWidget(self.histogram)
-        self.body.addWidget(self._summary)
-        self.body.addStretch(1)
+        fill(self.body, self.cut, self.histogram, self._summary, None)
 
     def show_facts(self, facts: DatasetFacts, data: DataSection) -> None:
         """Replace the facts shown.

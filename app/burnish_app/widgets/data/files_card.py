@@ -15,7 +15,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.buttons import quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.status_dot import StatusDot
 from burnish_app.widgets.basic.text import PathLabel, body, caption, pad_spin
 from burnish_app.widgets.basic.wrapping import FlowLayout
@@ -55,8 +55,7 @@ class FilesCard(Card):
         self._shown: tuple[list[str], list[float]] | None = None
         self._status: dict[int, list[FileStatus]] = {}
         self.weights: list[QDoubleSpinBox] = []
-        self._lines = QVBoxLayout()
-        self._lines.setSpacing(UNIT // 2)
+        self._lines = fill(QVBoxLayout(), spacing_px=UNIT // 2)
         self._mixing = caption(
             tr("How often the rows of a file are learned in an epoch: 2 twice, 0.25 a quarter of them.")
         )
@@ -66,11 +65,14 @@ class FilesCard(Card):
         self.path.returnPressed.connect(self.entered)
         self.busy = BusyLine(tr("Reading ..."), can_cancel=True)
         self.busy.hide()
-        self.body.addLayout(self._lines)
-        self.body.addWidget(self._mixing)
-        self.body.addWidget(row(self.path, secondary(tr("Browse ..."), self.browse.emit, "folder")))
-        self.body.addWidget(self.busy)
-        self.body.addStretch(1)
+        fill(
+            self.body,
+            self._lines,
+            self._mixing,
+            row(self.path, secondary(tr("Browse ..."), self.browse.emit, "folder")),
+            self.busy,
+            None,
+        )
 
     def show_files(self, files: Sequence[str], weights: Sequence[float], status: Sequence[FileStatus] = ()) -> None:
         """Replace the files shown.
@@ -113,10 +115,12 @@ class FilesCard(Card):
     def _problem(self, path: str, status: FileStatus) -> QWidget:
         """Say what is wrong with a file, and offer what can be done."""
         holder = QWidget()
-        lines = QVBoxLayout(holder)
-        lines.setContentsMargins(_INDENT_PX, 0, 0, 0)
-        lines.setSpacing(0)
-        lines.addWidget(body(plain_words(status.problem), "error"))
+        lines = fill(
+            QVBoxLayout(holder),
+            body(plain_words(status.problem), "error"),
+            spacing_px=0,
+            margins_px=(_INDENT_PX, 0, 0, 0),
+        )
         actions = FlowLayout(UNIT, 2)
         named = [
             (action_text(one), partial(self.changed.emit, one.key.rpartition(".")[2], one.value))

@@ -14,7 +14,7 @@ from burnish_app.look.theme import UNIT
 from burnish_app.recipe.recipe_fields import cleaning_fields
 from burnish_app.widgets.basic.buttons import ActionButton, quiet
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.recipe.fields.field_row import FieldRow
@@ -56,20 +56,16 @@ class FindingsCard(Card):
             tr("What is done to rows is kept in the recipe; your files stay as they are."),
             icon_name="warning",
         )
-        self._lines = QVBoxLayout()
-        self._lines.setSpacing(UNIT + 4)
+        self._lines = fill(QVBoxLayout(), spacing_px=UNIT + 4)
         self._fold = quiet("", self._toggle)
         self._settings = QWidget()
         self._rows: dict[str, FieldRow] = {}
         self._facts: DatasetFacts | None = None
         self._data = DataSection()
         self._settings.hide()
-        column = QVBoxLayout(self._settings)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(UNIT)
+        fill(QVBoxLayout(self._settings), spacing_px=UNIT)
         self.corner.addWidget(self._fold)
-        self.body.addLayout(self._lines)
-        self.body.addWidget(self._settings)
+        fill(self.body, self._lines, self._settings)
         self._name_fold()
 
     def show_facts(self, facts: DatasetFacts, data: DataSection) -> None:
@@ -125,18 +121,13 @@ class FindingsCard(Card):
         policy = texts.sizePolicy()
         policy.setHorizontalPolicy(policy.Policy.Expanding)
         texts.setSizePolicy(policy)
-        column = QVBoxLayout(texts)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(2)
-        column.addWidget(body(text, tone))
+        column = fill(QVBoxLayout(texts), body(text, tone), spacing_px=2)
         if where:
             column.addWidget(caption(where))
-        line = FlowLayout(UNIT, 2)
-        line.addWidget(texts)
         actions = FlowLayout(0, 0)
         for button in buttons:
             actions.addWidget(button)
-        line.add_layout(actions)
+        line = fill(FlowLayout(UNIT, 2), texts, actions)
         holder.setLayout(line)
         return holder
 

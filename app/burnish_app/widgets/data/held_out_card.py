@@ -11,7 +11,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.buttons import quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import PathLabel, body
 from burnish_app.wording.numbers import percent
 
@@ -35,14 +35,11 @@ class HeldOutCard(Card):
         )
         self._text = body("")
         self._text.setToolTip(tr("The recipe can change the share."))
-        self.files = QVBoxLayout()
-        self.files.setSpacing(UNIT // 2)
-        self.body.addWidget(self._text)
-        self.body.addLayout(self.files)
+        self.files = fill(QVBoxLayout(), spacing_px=UNIT // 2)
+        fill(self.body, self._text, self.files)
         own_file = secondary(tr("Use a file of its own ..."), self.files_wanted.emit)
         self.share = quiet(tr("Take a share of the rows instead"), self.share_wanted.emit)
-        self.body.addWidget(row(own_file, self.share, None))
-        self.body.addStretch(1)
+        fill(self.body, row(own_file, self.share, None), None)
 
     def show_held_out(self, files: Sequence[str], share: float) -> None:
         """Show what is held out.

@@ -11,7 +11,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.choice_card import ChoiceCard
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import caption
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.wording.data_text import SHAPES, objective_reason, objective_title
@@ -35,8 +35,7 @@ class ObjectiveCard(Card):
         self.buttons: dict[str, QRadioButton] = {}
         self._recognized = caption("")
         self._choices = columns_layout((), UNIT + 4, line_px=UNIT + 4, even=True)
-        self.body.addWidget(self._recognized)
-        self.body.addLayout(self._choices)
+        fill(self.body, self._recognized, self._choices)
         self.hide()
 
     def show_objectives(self, offered: Sequence[Objective], current: Objective, shape: str) -> None:

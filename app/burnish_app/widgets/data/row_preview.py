@@ -11,6 +11,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import row
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import body, caption, heading, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.data.example_view import ExampleView
@@ -49,13 +50,7 @@ class RowPreview(QWidget):
             label.setWordWrap(False)
         for label in (legend, self.figures):
             foot.addWidget(label)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(UNIT)
-        column.addWidget(row(title, self.tokens))
-        column.addWidget(self.problem)
-        column.addWidget(self.view, 1)
-        column.addLayout(foot)
+        fill(QVBoxLayout(self), row(title, self.tokens), self.problem, (self.view, 1), foot, spacing_px=UNIT)
         self._soon = QTimer(self, singleShot=True, interval=_PATIENCE_MS)
         self._soon.timeout.connect(self._ask)
         self._say("")

@@ -20,7 +20,7 @@ from burnish_app.state.column_roles import column_pairs, meanings_of, missing_ro
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.tables import TextColorDelegate
 from burnish_app.widgets.basic.text import ShorteningBox, body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
@@ -269,19 +269,18 @@ class RowsCard(Card):
 
     def _place_widgets(self) -> None:
         left = QWidget()
-        column = QVBoxLayout(left)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(UNIT // 2)
-        column.addWidget(self.table, 1)
-        column.addWidget(self._count)
+        fill(QVBoxLayout(left), (self.table, 1), self._count, spacing_px=UNIT // 2)
         left.setFixedHeight(scaled(_HEIGHT_PX))
         for widget, width in ((left, _TABLE_PX), (self.preview, _PREVIEW_PX)):
             widget.setMinimumWidth(width)
             widget.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.body.addWidget(self.reading)
-        self.body.addLayout(self._ways)
-        self.body.addWidget(self._filtered)
-        self.body.addLayout(columns_layout((left, self.preview), GAP_PX, line_px=UNIT, even=True, fill=True))
+        fill(
+            self.body,
+            self.reading,
+            self._ways,
+            self._filtered,
+            columns_layout((left, self.preview), GAP_PX, line_px=UNIT, even=True, fill=True),
+        )
         self.hide()
         self.again.hide()
         self.files.hide()

@@ -9,7 +9,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import ShorteningBox, body, caption
 from burnish_app.wording.data_text import TEMPLATES, template_checks, template_extras, template_name
 from burnish_engine.contract.facts.data_report import TemplateFacts
@@ -46,17 +46,11 @@ class TemplateCard(Card):
         self.message.setAccessibleName(tr("System message for rows without one"))
         self.message.editingFinished.connect(self._write)
         self._written = ""
-        self._checks = QVBoxLayout()
-        self._checks.setSpacing(UNIT // 2)
+        self._checks = fill(QVBoxLayout(), spacing_px=UNIT // 2)
         self._extras = caption("")
-        self.body.addWidget(row(body(tr("Template"), "muted"), self.box, None))
-        self.body.addLayout(self._checks)
-        self.body.addWidget(self._extras)
-        self.body.addWidget(self._added)
+        fill(self.body, row(body(tr("Template"), "muted"), self.box, None), self._checks, self._extras, self._added)
         self._message_name = caption(tr("System message for rows without one"))
-        self.body.addWidget(self._message_name)
-        self.body.addWidget(self.message)
-        self.body.addStretch(1)
+        fill(self.body, self._message_name, self.message, None)
 
     def show_template(self, chosen: str, message: str, facts: TemplateFacts | None) -> None:
         """Show a template.

@@ -13,6 +13,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.pill import Pill, PillTone, Segmented
 from burnish_app.widgets.basic.text import ElidedLabel, body, caption, pad_spin
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
@@ -68,12 +69,13 @@ class DuelPlanning(QWidget):
         for side in (self.first, self.second):
             side.setMinimumWidth(_SIDE_PX)
             side.changed.connect(self._choice_changed)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(GAP_PX)
-        column.addLayout(columns_layout((self.first, self.second), GAP_PX, line_px=GAP_PX, even=True, fill=True))
-        column.addWidget(self._make_options())
-        column.addWidget(self.card)
+        fill(
+            QVBoxLayout(self),
+            columns_layout((self.first, self.second), GAP_PX, line_px=GAP_PX, even=True, fill=True),
+            self._make_options(),
+            self.card,
+            spacing_px=GAP_PX,
+        )
 
     def show_runs(self, runs: list[RunSummary]) -> None:
         """Offer runs as sides."""

@@ -9,7 +9,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import body, caption, headline
 from burnish_app.widgets.basic.wrapping import ColumnsLayout
 from burnish_app.widgets.compare.swatch import Swatch
@@ -32,9 +32,7 @@ class DuelProgressCard(Card):
         self._made: object = None
         self._runs = ColumnsLayout(3 * UNIT, UNIT, even=True)
         self._about = caption("")
-        for widget in (self.state, self.bar, self.now, self.message, self._about):
-            self.body.addWidget(widget)
-        self.body.addLayout(self._runs)
+        fill(self.body, self.state, self.bar, self.now, self.message, self._about, self._runs)
 
     def show_duel(self, duel: DuelFacts) -> None:
         """Show a duel as it is now."""

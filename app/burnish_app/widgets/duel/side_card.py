@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QFileDialog, QSizePolicy
 from burnish_app.comparison.titles import distinct_titles
 from burnish_app.look.language import tr
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import ShorteningBox, body, set_tone
 from burnish_app.widgets.sweep.settings_card import SettingsCard
 from burnish_app.wording.numbers import decimal_text
@@ -66,9 +67,7 @@ class SideCard(Card):
         laid_out.setContentsMargins(0, 0, 0, 0)
         self.settings.changed.connect(self._settings_changed)
         self.about = body("", "muted")
-        for widget in (self.choice, self.settings, self.about):
-            self.body.addWidget(widget)
-        self.body.addStretch(1)
+        fill(self.body, self.choice, self.settings, self.about, None)
         self._fill(choice)
         self.choice.activated.connect(lambda _place: self._choose())
         self._choose()

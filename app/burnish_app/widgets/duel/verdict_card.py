@@ -10,8 +10,8 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card, IconLabel
-from burnish_app.widgets.basic.layouts import clear, fact_line
-from burnish_app.widgets.basic.text import body, caption, headline, set_tone
+from burnish_app.widgets.basic.layouts import clear, fill
+from burnish_app.widgets.basic.text import body, caption, fact_line, headline, set_tone
 from burnish_app.widgets.duel.interval_plot import IntervalPlot, legend_text
 from burnish_app.wording.duel_text import amount_text, conclusion_text, conditions_text, difference_text
 from burnish_engine.contract.run.duels import DuelFacts, DuelVerdictFacts
@@ -36,15 +36,7 @@ class DuelVerdictCard(Card):
         self._measures, self._plots = QVBoxLayout(), QVBoxLayout()
         self._measures.setSpacing(UNIT)
         self._plots.setSpacing(GAP_PX)
-        self.body.addWidget(head)
-        self.body.addSpacing(UNIT)
-        self.body.addLayout(self._plots)
-        self.body.addWidget(self.legend)
-        self.body.addSpacing(UNIT)
-        self.body.addLayout(self._measures)
-        self.body.addSpacing(UNIT)
-        self.body.addWidget(self.conditions)
-        self.body.addWidget(self.caution)
+        fill(self.body, head, UNIT, self._plots, self.legend, UNIT, self._measures, UNIT, self.conditions, self.caution)
 
     def show_duel(self, duel: DuelFacts) -> None:
         """Show the verdicts of a finished duel."""

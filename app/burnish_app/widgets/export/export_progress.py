@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QGridLayout, QLabel
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.status_dot import show_stage
 from burnish_app.widgets.basic.text import body, caption
 from burnish_app.widgets.page.banner import BusyLine
@@ -34,10 +34,11 @@ class ExportProgress(Card):
         self._stages.setHorizontalSpacing(UNIT + 4)
         self._stages.setColumnStretch(1, 1)
         self._labels: list[tuple[QLabel, QLabel]] = []
-        self.body.addWidget(self.busy)
-        self.body.addLayout(self._stages)
-        self.body.addWidget(
-            caption(tr("It goes on when this window closes. Nothing unfinished is left if it is stopped."))
+        fill(
+            self.body,
+            self.busy,
+            self._stages,
+            caption(tr("It goes on when this window closes. Nothing unfinished is left if it is stopped.")),
         )
 
     def show_job(self, job: ExportJob, *, importance: bool) -> None:

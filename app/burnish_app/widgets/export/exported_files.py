@@ -15,7 +15,7 @@ from burnish_app.look.language import tr
 from burnish_app.state.run_folder import RunFolder
 from burnish_app.widgets.basic.buttons import Slot, quiet, row, secondary
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import ElidedLabel, Look, body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.wording.numbers import facts_text
@@ -136,12 +136,10 @@ class ExportedFiles(Card):
         size = path.stat().st_size if is_file(path) else 0
         label = ElidedLabel(facts_text(path.name, file_size(size) if size else ""))
         label.setToolTip(str(path))
-        line = FlowLayout()
-        line.addWidget(label)
         actions = FlowLayout()
         for button in buttons:
             actions.addWidget(button)
-        line.add_layout(actions)
+        line = fill(FlowLayout(), label, actions)
         self._lines.addLayout(line)
 
 

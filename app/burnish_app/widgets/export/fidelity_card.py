@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import Look, body, caption, heading, headline, mono, set_tone
 from burnish_app.wording.fidelity_text import (
     file_text,
@@ -53,8 +53,7 @@ class FidelityCard(Card):
         super().__init__(
             tr("Fidelity"), tr("Every file is compared with the trained model, token by token."), icon_name="scale"
         )
-        self._content = QVBoxLayout()
-        self._content.setSpacing(UNIT)
+        self._content = fill(QVBoxLayout(), spacing_px=UNIT)
         self.body.addLayout(self._content)
 
     def show_report(self, report: FidelityReport, *, suggested: str = "", why: str = "") -> None:

@@ -26,6 +26,7 @@ from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import BODY_PX, UNIT
 from burnish_app.state.guide_pages import FIRST, GuidePage, anchor_of, load_guide, search_guide
 from burnish_app.widgets.basic.buttons import quiet
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import caption
 from burnish_engine.contract.paths import assets_dir
 
@@ -81,20 +82,21 @@ class GuideWindow(QWidget):
         self.back = quiet(tr("Back"), self.go_back, "undo")
         self.back.setEnabled(False)
         side = QWidget()
-        column = QVBoxLayout(side)
-        column.setContentsMargins(2 * UNIT, 2 * UNIT, UNIT, 2 * UNIT)
-        column.setSpacing(UNIT)
-        for widget in (self.search, self._found, self.places):
-            column.addWidget(widget)
-        column.addWidget(self.back, alignment=Qt.AlignmentFlag.AlignLeft)
+        fill(
+            QVBoxLayout(side),
+            self.search,
+            self._found,
+            self.places,
+            (self.back, 0, Qt.AlignmentFlag.AlignLeft),
+            spacing_px=UNIT,
+            margins_px=(2 * UNIT, 2 * UNIT, UNIT, 2 * UNIT),
+        )
         split = QSplitter()
         split.addWidget(side)
         split.addWidget(self.page)
         split.setStretchFactor(1, 1)
         split.setSizes([scaled(_LIST_PX), _SIZE_PX.width() - scaled(_LIST_PX)])
-        line = QHBoxLayout(self)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.addWidget(split)
+        fill(QHBoxLayout(self), split)
         for keys, slot in (
             ("Esc", self.close),
             ("Ctrl+F", self._focus_search),

@@ -9,7 +9,7 @@ from burnish_app.item_models.capacity import CapacityTableModel, speed_number
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.tables import FittingTable
 from burnish_app.widgets.basic.text import Value, body, caption
 from burnish_app.widgets.basic.wrapping import ColumnsLayout
@@ -38,8 +38,7 @@ class CapacityCard(Card):
         self._failure = body("", "error")
         self._where = caption("")
         self._figures = QWidget()
-        self._values = ColumnsLayout()
-        self._values.setContentsMargins(0, UNIT, 0, UNIT)
+        self._values = fill(ColumnsLayout(), margins_px=(0, UNIT, 0, UNIT))
         self._figures.setLayout(self._values)
         self.models = CapacityTableModel()
         self.table = self._make_table()

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT, colors_of
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import Value, body, caption
 from burnish_app.widgets.basic.wrapping import ColumnsLayout, columns_layout
 from burnish_app.wording.machine_text import gpu_memory_text, memory_users_text, pcie_text
@@ -35,8 +36,7 @@ class GpuCard(Card):
             capability.setToolTip(tr("Compute capability: which generation of NVIDIA hardware it is."))
             self.corner.addWidget(capability)
         used = 1 - gpu.vram_free_bytes / gpu.vram_total_bytes if gpu.vram_total_bytes else 0.0
-        self.body.addWidget(ShareBar(used, f"{gpu.name}: {gpu_memory_text(gpu)}"))
-        self.body.addWidget(body(gpu_memory_text(gpu)))
+        fill(self.body, ShareBar(used, f"{gpu.name}: {gpu_memory_text(gpu)}"), body(gpu_memory_text(gpu)))
         users = memory_users_text(gpu.users)
         if users:
             self.body.addWidget(caption(users, "warning" if used > _CROWDED else "muted"))

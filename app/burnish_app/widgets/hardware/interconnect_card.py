@@ -5,6 +5,7 @@ from __future__ import annotations
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import Value, body, caption, mono
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.hardware.link_graph import LinkGraph
@@ -26,9 +27,7 @@ class InterconnectCard(Card):
         self.graph = LinkGraph(machine.gpus, machine.edges)
         self.detail, self.path = body(""), caption("")
         self.graph.chosen.connect(self._show)
-        self.body.addWidget(self.graph)
-        self.body.addWidget(self.detail)
-        self.body.addWidget(self.path)
+        fill(self.body, self.graph, self.detail, self.path)
         if self.graph.chosen_edge is not None:
             self._show(self.graph.chosen_edge)
         if machine.all_reduce_gb_s:
@@ -59,5 +58,4 @@ class InterconnectCard(Card):
         for reason in settings.reasons:
             self.body.addWidget(body(reason, "muted"))
         if settings.torchrun:
-            self.body.addWidget(caption(tr("The same run, started by plain torchrun:")))
-            self.body.addWidget(mono(settings.torchrun))
+            fill(self.body, caption(tr("The same run, started by plain torchrun:")), mono(settings.torchrun))

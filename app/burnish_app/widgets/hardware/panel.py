@@ -23,7 +23,7 @@ from burnish_app.look.theme import UNIT
 from burnish_app.state.hardware_alarms import Alarm
 from burnish_app.widgets.activity.floating_panel import EDGE_PX, FloatingPanel
 from burnish_app.widgets.basic.buttons import quiet, secondary
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import ElidedLabel, body, caption, heading
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.hardware.trace import Layer, Trace, rounded_up
@@ -123,30 +123,28 @@ class HardwarePanel(FloatingPanel):
         return [item.widget() for item in items if item is not None and isinstance(item.widget(), Banner)]  # type: ignore[misc]
 
     def _fill(self, inner: QWidget) -> None:
-        column = QVBoxLayout(inner)
-        column.setContentsMargins(EDGE_PX, EDGE_PX // 2, EDGE_PX, EDGE_PX // 2)
-        column.setSpacing(UNIT + 4)
         close = quiet(tr("Close"), self.closed.emit)
-        head = QHBoxLayout()
         when = caption(tr("the last 10 minutes"))
         when.setWordWrap(False)
-        names = FlowLayout(UNIT, 0)
-        names.addWidget(self._title)
-        names.addWidget(when)
-        head.addLayout(names, 1)
-        head.addWidget(close, alignment=Qt.AlignmentFlag.AlignTop)
-        column.addLayout(head)
-        column.addLayout(self._choices)
-        column.addLayout(self._alarms)
-        column.addWidget(self._split)
-        column.addLayout(self._grid)
-        column.addWidget(self._clocks)
-        column.addWidget(self._pcie)
-        column.addWidget(self._holders_head)
+        names = fill(FlowLayout(UNIT, 0), self._title, when)
+        head = fill(QHBoxLayout(), (names, 1), (close, 0, Qt.AlignmentFlag.AlignTop))
         self._holders.setHorizontalSpacing(2 * UNIT)
         self._holders.setVerticalSpacing(4)
         self._holders.setColumnStretch(0, 1)
-        column.addLayout(self._holders)
+        column = fill(
+            QVBoxLayout(inner),
+            head,
+            self._choices,
+            self._alarms,
+            self._split,
+            self._grid,
+            self._clocks,
+            self._pcie,
+            self._holders_head,
+            self._holders,
+            spacing_px=UNIT + 4,
+            margins_px=(EDGE_PX, EDGE_PX // 2, EDGE_PX, EDGE_PX // 2),
+        )
         column.addStretch()
 
     def _make_traces(self) -> dict[str, Trace]:

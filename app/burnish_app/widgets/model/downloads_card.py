@@ -11,6 +11,7 @@ from burnish_app.look.tokens import UNIT
 from burnish_app.state.guide_pages import PLACE_PROPERTY
 from burnish_app.widgets.basic.buttons import ActionButton, quiet, secondary
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import ElidedLabel, caption, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.page.banner import ProgressBar
@@ -97,20 +98,10 @@ class DownloadLine(QWidget):
         words = QWidget()
         words.setMinimumWidth(_WORDS_PX)
         words.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        column = QVBoxLayout(words)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(6)
-        for widget in (ElidedLabel(name, bold=True), self._bar, self.detail):
-            column.addWidget(widget)
-        parts = FlowLayout(2 * UNIT, UNIT)
-        parts.addWidget(words)
-        actions = FlowLayout(UNIT, UNIT // 2)
-        for action in (self.token, self.use, self.go_on, self.pause, self.remove):
-            actions.addWidget(action)
-        parts.add_layout(actions)
-        line = QHBoxLayout(self)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.addLayout(parts, 1)
+        fill(QVBoxLayout(words), ElidedLabel(name, bold=True), self._bar, self.detail, spacing_px=6)
+        actions = fill(FlowLayout(UNIT, UNIT // 2), self.token, self.use, self.go_on, self.pause, self.remove)
+        parts = fill(FlowLayout(2 * UNIT, UNIT), words, actions)
+        line = fill(QHBoxLayout(self), (parts, 1))
         line.setAlignment(parts, Qt.AlignmentFlag.AlignVCenter)
 
     def _button(self, button: ActionButton) -> ActionButton:

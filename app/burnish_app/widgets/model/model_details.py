@@ -9,8 +9,8 @@ from burnish_app.item_models.listed_models import ListedModel
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.buttons import secondary
-from burnish_app.widgets.basic.layouts import clear, fact_line
-from burnish_app.widgets.basic.text import ElidedLabel, body
+from burnish_app.widgets.basic.layouts import clear, fill
+from burnish_app.widgets.basic.text import ElidedLabel, body, fact_line
 from burnish_app.wording.activity import download_progress
 from burnish_app.wording.numbers import count_text, speed_figure
 from burnish_engine.contract.facts.advice import RankedModel
@@ -42,15 +42,8 @@ class ModelDetails(QWidget):
         self.token.setAccessibleName(tr("Access token"))
         self.token.returnPressed.connect(self.act)
         self.action = secondary(tr("Use this model"), self.act)
-        self._lines = QVBoxLayout()
-        self._lines.setSpacing(UNIT // 2)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(UNIT)
-        for widget in (self._title, self.token, self.action):
-            column.addWidget(widget)
-        column.addLayout(self._lines)
-        column.addStretch(1)
+        self._lines = fill(QVBoxLayout(), spacing_px=UNIT // 2)
+        fill(QVBoxLayout(self), self._title, self.token, self.action, self._lines, None, spacing_px=UNIT)
         self.show_model(None, None)
 
     def show_model(self, model: ListedModel | None, download: Download | None) -> None:

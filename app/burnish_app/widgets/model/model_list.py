@@ -25,6 +25,7 @@ from burnish_app.look.theme import UNIT
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import secondary
 from burnish_app.widgets.basic.drop import typed_path
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.pill import Segmented
 from burnish_app.widgets.basic.tables import FittingTable
 from burnish_app.widgets.basic.text import body
@@ -123,32 +124,24 @@ class ModelList(QWidget):
         self._empty = body("", "muted")
         self.ask_hub = secondary(tr("Search the hub"), self.search_hub)
         self._nothing = QWidget()
-        lines = QVBoxLayout(self._nothing)
-        lines.setContentsMargins(0, 0, 0, 0)
-        lines.setSpacing(UNIT)
-        lines.addWidget(self._empty)
-        lines.addWidget(self.ask_hub, alignment=Qt.AlignmentFlag.AlignLeft)
-        lines.addStretch(1)
+        fill(
+            QVBoxLayout(self._nothing),
+            self._empty,
+            (self.ask_hub, 0, Qt.AlignmentFlag.AlignLeft),
+            None,
+            spacing_px=UNIT,
+        )
         self._nothing.hide()
         self._lay_out()
 
     def _lay_out(self) -> None:
-        filters = FlowLayout()
-        for widget in (self.search, self.scope, self.fitting):
-            filters.addWidget(widget)
-        listed = QVBoxLayout()
-        listed.setSpacing(UNIT)
-        for part in (self._busy, self.table, self._nothing):
-            listed.addWidget(part)
+        filters = fill(FlowLayout(), self.search, self.scope, self.fitting)
+        listed = fill(QVBoxLayout(), self._busy, self.table, self._nothing, spacing_px=UNIT)
         self._line = QBoxLayout(QBoxLayout.Direction.LeftToRight)
         self._line.setSpacing(3 * UNIT)
         self._line.addLayout(listed, 1)
         self._line.addWidget(self.details)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(UNIT + 4)
-        column.addLayout(filters)
-        column.addLayout(self._line, 1)
+        fill(QVBoxLayout(self), filters, (self._line, 1), spacing_px=UNIT + 4)
 
     def minimumSizeHint(self) -> QSize:
         """Return the minimum size: as wide as the details, which go below the list if there is no room beside it."""

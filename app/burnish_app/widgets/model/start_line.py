@@ -16,6 +16,7 @@ from burnish_app.look.tokens import UNIT
 from burnish_app.state.guide_pages import PLACE_PROPERTY
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import link, secondary
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_engine.contract.facts.advice import AdapterFacts
@@ -63,17 +64,9 @@ class StartLine(QWidget):
         words = QWidget()
         words.setMinimumWidth(_WORDS_PX)
         words.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        column = QVBoxLayout(words)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(2)
-        column.addWidget(self._text)
-        column.addWidget(self.detail)
-        line = FlowLayout(2 * UNIT, UNIT)
-        line.addWidget(words)
-        actions = FlowLayout()
-        for button in (self.reset, self.choose_button):
-            actions.addWidget(button)
-        line.add_layout(actions)
+        fill(QVBoxLayout(words), self._text, self.detail, spacing_px=2)
+        actions = fill(FlowLayout(), self.reset, self.choose_button)
+        line = fill(FlowLayout(2 * UNIT, UNIT), words, actions)
         self.setLayout(line)
         bench.changed.connect(lambda name: self.show_start() if name == "recipe" else None)
         self.show_start()

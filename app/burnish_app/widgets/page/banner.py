@@ -14,6 +14,7 @@ from burnish_app.look.motion import is_reduced
 from burnish_app.look.theme import UNIT, colors_of
 from burnish_app.widgets.basic.buttons import Slot, quiet
 from burnish_app.widgets.basic.card import IconLabel
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import body, caption, heading
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.wording.numbers import count_text, percent
@@ -56,27 +57,24 @@ class Banner(QFrame):
         self.what = what
         self.setProperty("look", f"banner-{kind}")
         self.setAccessibleName(f"{kind}: {plain_words(what)} {plain_words(remedy)}".strip())
-        line = QHBoxLayout(self)
-        line.setContentsMargins(2 * UNIT, UNIT + 4, UNIT, UNIT + 4)
-        line.setSpacing(UNIT + 4)
-        line.addWidget(IconLabel(kind, 20, kind), alignment=Qt.AlignmentFlag.AlignTop)
         words = QWidget()
         words.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         words.setMinimumWidth(_WORDS_PX)
-        column = QVBoxLayout(words)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(4)
-        column.addWidget(heading(plain_words(what)))
+        column = fill(QVBoxLayout(words), heading(plain_words(what)), spacing_px=4)
         if remedy:
             column.addWidget(body(plain_words(remedy)))
-        parts = FlowLayout(UNIT + 4, UNIT // 2)
-        parts.addWidget(words)
         buttons, flow = QWidget(), FlowLayout(UNIT, 0)
         buttons.setLayout(flow)
         for action in (*actions, (close_text, self.close_banner)):
             flow.addWidget(quiet(*action))
-        parts.addWidget(buttons)
-        line.addLayout(parts, 1)
+        parts = fill(FlowLayout(UNIT + 4, UNIT // 2), words, buttons)
+        fill(
+            QHBoxLayout(self),
+            (IconLabel(kind, 20, kind), 0, Qt.AlignmentFlag.AlignTop),
+            (parts, 1),
+            spacing_px=UNIT + 4,
+            margins_px=(2 * UNIT, UNIT + 4, UNIT, UNIT + 4),
+        )
 
     def close_banner(self) -> None:
         """Close and destroy the banner."""
@@ -185,13 +183,8 @@ class BusyLine(QWidget):
         super().__init__()
         self._label = caption(text)
         self._track = ProgressBar()
-        column = QVBoxLayout()
-        column.setSpacing(6)
-        column.addWidget(self._label)
-        column.addWidget(self._track)
-        line = QHBoxLayout(self)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.addLayout(column, 1)
+        column = fill(QVBoxLayout(), self._label, self._track, spacing_px=6)
+        line = fill(QHBoxLayout(self), (column, 1))
         if can_cancel:
             line.addWidget(quiet(tr("Cancel"), self.cancel.emit))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
 
 from burnish_app.look.fonts import scaled_width
+from burnish_app.widgets.basic.layouts import fill
 
 COLUMN_PX = 1720
 """Maximum width of the content column, the same on all pages, so that the title stays in its place."""
@@ -21,8 +22,7 @@ def put_in_the_middle(holder: QWidget, inner: QWidget, right_px: int = 0) -> Non
         right_px: margin at the right, device-independent pixels.
     """
     inner.setMaximumWidth(COLUMN_PX)
-    line = QHBoxLayout(holder)
-    line.setContentsMargins(0, 0, right_px, 0)
+    line = fill(QHBoxLayout(holder), margins_px=(0, 0, right_px, 0))
     line.addStretch()
     line.addWidget(inner, STRETCH)
     line.addStretch()

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QPushButton, QSizePolicy, QWi
 from burnish_app.look.tokens import MARGIN_PX, SCROLL_BAR_PX, UNIT
 from burnish_app.page_states.page_state import ButtonState, PageState
 from burnish_app.widgets.basic.buttons import ActionButton, Slot, primary, secondary
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.page.column import put_in_the_middle, set_line
@@ -39,12 +40,9 @@ class Foot(QFrame):
         line.setContentsMargins(MARGIN_PX, UNIT + 2, MARGIN_PX, UNIT + 2)
         inner.setMinimumHeight(7 * UNIT)  # with and without the primary button, which is taller
         line.addWidget(self.note)
-        buttons = QHBoxLayout()
-        buttons.setSpacing(UNIT)
-        buttons.addLayout(self._others)
-        buttons.addLayout(self._actions)
+        buttons = fill(QHBoxLayout(), self._others, self._actions, spacing_px=UNIT)
         buttons.setAlignment(self._actions, Qt.AlignmentFlag.AlignBottom)  # beside the last line of the others
-        line.add_layout(buttons)
+        line.addLayout(buttons)
         put_in_the_middle(self, inner, SCROLL_BAR_PX)
         self.hide()
 

@@ -21,6 +21,7 @@ from burnish_app.state.step_status import StepStatus
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import ActionButton, Slot, quiet
 from burnish_app.widgets.basic.card import CardGround
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.pill import Pill, PillTone
 from burnish_app.widgets.basic.text import ElidedLabel, body
 from burnish_app.widgets.basic.wrapping import FlowLayout
@@ -100,18 +101,10 @@ class Page(QWidget):
         self.column, self.side = QVBoxLayout(), SideColumn()
         self.column.setSpacing(GAP_PX)
         self._scroll = self._make_scroll()
-        middle = QHBoxLayout()
-        middle.setSpacing(0)
-        middle.addWidget(self._scroll, 1)
-        middle.addWidget(self.side)
-        outer = QVBoxLayout(self)
-        outer.setContentsMargins(0, 0, 0, 0)
-        outer.setSpacing(0)
-        outer.addLayout(middle, 1)
+        middle = fill(QHBoxLayout(), (self._scroll, 1), self.side, spacing_px=0)
         self._dock_place = QVBoxLayout()
-        outer.addLayout(self._dock_place)
         self.foot = Foot()
-        outer.addWidget(self.foot)
+        fill(QVBoxLayout(self), (middle, 1), self._dock_place, self.foot, spacing_px=0)
         if self.has_side_column:
             self.side.place(self.width())
 
@@ -332,9 +325,7 @@ class Page(QWidget):
     def dock(self, widget: QWidget) -> None:
         """Put a widget between what scrolls and the foot, so that it is always in view."""
         inner, holder = QWidget(), QWidget()
-        around = QVBoxLayout(inner)
-        around.setContentsMargins(MARGIN_PX, UNIT, MARGIN_PX, 2 * UNIT)
-        around.addWidget(widget)
+        fill(QVBoxLayout(inner), widget, margins_px=(MARGIN_PX, UNIT, MARGIN_PX, 2 * UNIT))
         put_in_the_middle(holder, inner, SCROLL_BAR_PX)
         self._dock_place.addWidget(holder)
 
@@ -354,38 +345,29 @@ class Page(QWidget):
         self._banner = None
 
     def _make_head(self) -> QVBoxLayout:
-        named = FlowLayout(UNIT + 4, UNIT // 2)
-        named.addWidget(self.name_label)
-        named.addWidget(self.state_pill)
-        name = QHBoxLayout()
-        name.setSpacing(UNIT + 4)
-        name.addLayout(named, 1)
+        named = fill(FlowLayout(UNIT + 4, UNIT // 2), self.name_label, self.state_pill)
         guide = quiet("?", self.help_asked.emit)
         guide.setToolTip(tr("Guide to this page (F1)"))
         guide.setAccessibleName(tr("Guide to this page"))
         guide.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # F1 is the way of the keyboard
-        name.addWidget(guide, alignment=Qt.AlignmentFlag.AlignTop)
-        asked = FlowLayout(UNIT, 2)
+        name = fill(QHBoxLayout(), (named, 1), (guide, 0, Qt.AlignmentFlag.AlignTop), spacing_px=UNIT + 4)
         question = body(self.question)
         question.setWordWrap(False)
         self.subtitle.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-        asked.addWidget(question)
-        asked.addWidget(self.subtitle)
-        head = QVBoxLayout()
-        head.setSpacing(4)
-        head.addLayout(name)
-        head.addLayout(asked)
-        return head
+        asked = fill(FlowLayout(UNIT, 2), question, self.subtitle)
+        return fill(QVBoxLayout(), name, asked, spacing_px=4)
 
     def _make_scroll(self) -> QScrollArea:
         inner = CardGround()
-        content = self._whole = QVBoxLayout(inner)
-        content.setContentsMargins(MARGIN_PX, 3 * UNIT, MARGIN_PX, 3 * UNIT)
-        content.setSpacing(2 * UNIT)
-        content.addLayout(self._make_head())
-        content.addLayout(self._notices)
-        content.addLayout(self.side.on_top)
-        content.addLayout(self.column, STRETCH if self.fills else 0)
+        content = self._whole = fill(
+            QVBoxLayout(inner),
+            self._make_head(),
+            self._notices,
+            self.side.on_top,
+            (self.column, STRETCH if self.fills else 0),
+            spacing_px=2 * UNIT,
+            margins_px=(MARGIN_PX, 3 * UNIT, MARGIN_PX, 3 * UNIT),
+        )
         content.addStretch(0 if self.fills else STRETCH)
         holder = QWidget()
         put_in_the_middle(holder, inner)

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QHBoxLayout, QMenu, QWidget
 from burnish_app.look.language import tr
 from burnish_app.recipe.history import RecipeHistory
 from burnish_app.widgets.basic.buttons import quiet
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.wording.numbers import plural
 
 _LISTED = 20
@@ -31,11 +32,7 @@ class ChangeBar(QWidget):
         self.undo_button = quiet("", self.undo, "undo")
         self.redo_button = quiet("", self.redo, "redo")
         self.list_button = quiet("", self._show_list, "clock")
-        line = QHBoxLayout(self)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(0)
-        for button in (self.undo_button, self.redo_button, self.list_button):
-            line.addWidget(button)
+        fill(QHBoxLayout(self), self.undo_button, self.redo_button, self.list_button, spacing_px=0)
         self.refresh()
 
     def undo(self) -> None:

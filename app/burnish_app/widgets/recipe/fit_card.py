@@ -8,7 +8,7 @@ from burnish_app.look.language import say, tr
 from burnish_app.look.theme import UNIT
 from burnish_app.recipe.plan_text import time_text
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import Value, body, caption, headline, set_tone
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.recipe.last_change import LastChange
@@ -32,13 +32,11 @@ class FitCard(Card):
         super().__init__(tr("What it takes"), icon_name="memory")
         self.verdict = headline(tr("Not known yet."))
         self.memory = caption("")
-        self.body.addWidget(self.verdict)
-        self.body.addWidget(self.memory)
+        fill(self.body, self.verdict, self.memory)
         self._state = caption("")
         self.corner.addWidget(self._state)
         self.bar = MemoryBar()
-        self.body.addSpacing(UNIT // 2)
-        self.body.addWidget(self.bar)
+        fill(self.body, UNIT // 2, self.bar)
         self.time = Value(tr("Time"), large=False)
         self.speed = Value(tr("Speed"), "tokens/s", large=False)
         self.steps = Value(tr("Steps"), "", tr("Each step is one update of what is trained."), large=False)
@@ -50,8 +48,7 @@ class FitCard(Card):
         self.body.addLayout(figures)
         self.change = LastChange()
         self.body.addWidget(self.change)
-        self._messages = QVBoxLayout()
-        self._messages.setSpacing(UNIT // 2)
+        self._messages = fill(QVBoxLayout(), spacing_px=UNIT // 2)
         self.body.addLayout(self._messages)
 
     def show_stale(self) -> None:

@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QFrame, QVBoxLayout
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.recipe.plan_text import Effect, effects_text
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.pill import Pill, PillTone
 from burnish_app.widgets.basic.text import body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
@@ -26,13 +26,15 @@ class LastChange(QFrame):
         self.what = body("")
         self._none = caption(effects_text([]))
         self._effects = FlowLayout(UNIT // 2, UNIT // 2)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(UNIT + 4, UNIT, UNIT + 4, UNIT + 2)
-        column.setSpacing(UNIT // 2)
-        column.addWidget(caption(tr("Last change")))
-        column.addWidget(self.what)
-        column.addLayout(self._effects)
-        column.addWidget(self._none)
+        fill(
+            QVBoxLayout(self),
+            caption(tr("Last change")),
+            self.what,
+            self._effects,
+            self._none,
+            spacing_px=UNIT // 2,
+            margins_px=(UNIT + 4, UNIT, UNIT + 4, UNIT + 2),
+        )
         self.hide()
 
     @property

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QButtonGroup, QVBoxLayout, QWidget
 from burnish_app.look.language import tr
 from burnish_app.recipe.presets import PRESET_NAMES, PRESETS, Preset, PresetBasis, preset_text
 from burnish_app.widgets.basic.choice_card import ChoiceCard
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import caption
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.wording.numbers import duration_text
@@ -36,9 +37,7 @@ class PresetBar(QWidget):
             card.button.clicked.connect(lambda _checked=False, preset=preset: self.chosen.emit(preset))
             self._buttons.addButton(card.button)
             self.cards[preset] = card
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.addLayout(columns_layout(list(self.cards.values()), 12, line_px=12, even=True, fill=True))
+        fill(QVBoxLayout(self), columns_layout(list(self.cards.values()), 12, line_px=12, even=True, fill=True))
         self.setAccessibleName(tr("How long to train"))
 
     def show_basis(self, basis: PresetBasis | None) -> None:

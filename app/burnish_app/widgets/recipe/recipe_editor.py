@@ -11,6 +11,7 @@ from burnish_app.recipe.history import RecipeHistory
 from burnish_app.recipe.presets import PresetBasis, chosen_preset
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.pill import Segmented
 from burnish_app.widgets.page.banner import BusyLine
 from burnish_app.widgets.page.page import Page
@@ -53,9 +54,7 @@ class RecipeEditor(Card):
         self.view = Segmented(tr("Settings as"), [("form", tr("Form")), ("toml", tr("TOML"))])
         self.view.choose("form")
         self.corner.addWidget(self.view)
-        for widget in (self.busy, self.presets, self.toml, self.form):
-            self.body.addWidget(widget)
-        self.body.setSpacing(2 * UNIT)
+        fill(self.body, self.busy, self.presets, self.toml, self.form, spacing_px=2 * UNIT)
         for keys, slot in (
             ("Ctrl+Z", self.changes.undo),
             ("Ctrl+Y", self.changes.redo),

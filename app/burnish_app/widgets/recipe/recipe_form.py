@@ -33,7 +33,7 @@ from burnish_app.recipe.recipe_relevance import (
 from burnish_app.recipe.search import found_fields
 from burnish_app.recipe.value_reasons import value_reason
 from burnish_app.state.objectives import OBJECTIVE, choose_objective, known_objective
-from burnish_app.widgets.basic.layouts import lay_out_now
+from burnish_app.widgets.basic.layouts import fill, lay_out_now
 from burnish_app.widgets.basic.text import body, caption, heading
 from burnish_app.widgets.recipe.fields.field_group import FieldGroup
 from burnish_app.widgets.recipe.fields.field_row import FieldRow, is_undo_override
@@ -89,19 +89,20 @@ class RecipeForm(QWidget):
         self.search.textChanged.connect(self._search)
         self._hits = caption("")
         self._hits.hide()
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(UNIT)
-        layout.addWidget(self.other_problems)
-        layout.addWidget(self._main)
-        layout.addSpacing(UNIT)
-        layout.addWidget(self._offered)
         rule = QFrame()
         rule.setProperty("look", "rule")
-        layout.addWidget(rule)
-        layout.addWidget(heading(tr("All other settings")))
-        layout.addWidget(self.search)
-        layout.addWidget(self._hits)
+        layout = fill(
+            QVBoxLayout(self),
+            self.other_problems,
+            self._main,
+            UNIT,
+            self._offered,
+            rule,
+            heading(tr("All other settings")),
+            self.search,
+            self._hits,
+            spacing_px=UNIT,
+        )
         for fold in self.folds.values():
             fold.opened.connect(self._fill_soon)
             layout.addWidget(fold)

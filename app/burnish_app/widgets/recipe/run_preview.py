@@ -7,7 +7,7 @@ from pathlib import Path
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import FactLine
+from burnish_app.widgets.basic.text import FactLine
 from burnish_app.wording.numbers import decimal_text, plural
 from burnish_app.wording.plain_words import model_text
 from burnish_engine.contract.facts.advice import ModelFacts

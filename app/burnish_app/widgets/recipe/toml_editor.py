@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QPlainTextEdit, QVBoxLayout, QWidget
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, UNIT, font
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import caption, set_tone
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -40,11 +41,7 @@ class TomlEditor(QWidget):
         self._timer = QTimer(self, singleShot=True, interval=_READ_AFTER_MS)
         self._timer.timeout.connect(self._read)
         self.text.textChanged.connect(self._timer.start)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(UNIT)
-        column.addWidget(self.text, 1)
-        column.addWidget(self.problem)
+        fill(QVBoxLayout(self), (self.text, 1), self.problem, spacing_px=UNIT)
         self._say("")
 
     def recipe(self) -> Recipe | None:

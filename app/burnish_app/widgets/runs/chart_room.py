@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QAbstractScrollArea, QBoxLayout, QLayout, QVBoxLay
 from burnish_app.look.fonts import scaled
 from burnish_app.look.tokens import GAP_PX
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.wrapping import ColumnsLayout
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.widgets.charts.pinned import PinnedValues
@@ -57,11 +58,7 @@ class ChartRoom(QWidget):
         self._top.setSpacing(GAP_PX)
         self._top.addWidget(self._cards[large], 2)
         self._top.addLayout(self._side, 1)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(GAP_PX)
-        column.addLayout(self._top)
-        column.addLayout(self._below)
+        fill(QVBoxLayout(self), self._top, self._below, spacing_px=GAP_PX)
         self._arrange()
 
     def fit_height(self, page_px: int) -> None:

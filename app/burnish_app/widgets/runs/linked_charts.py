@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QFileDialog, QVBoxLayout, QWidget
 
 from burnish_app.curves.tables import csv_text
 from burnish_app.look.language import tr
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.widgets.charts.content import ChartSpec
 from burnish_app.widgets.charts.lines import ChartLine
@@ -84,9 +85,7 @@ class LinkedCharts(QWidget):
         arranging.setObjectName("arrange")
         arranging.timeout.connect(self.room.arrange)
         self.link.pins_changed.connect(arranging.start)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.addWidget(self.room)
+        fill(QVBoxLayout(self), self.room)
 
     def _open_options(self, chart: Chart) -> None:
         options = ChartOptions(chart)

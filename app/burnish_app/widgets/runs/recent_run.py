@@ -13,6 +13,7 @@ from burnish_app.item_models.runs import moment_text
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import RING_PX, SMALL_PX, UNIT
 from burnish_app.widgets.basic.buttons import link
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.pill import Pill
 from burnish_app.widgets.basic.text import ElidedLabel, caption
 from burnish_app.wording.activity import run_title
@@ -50,21 +51,10 @@ class RecentRun(QWidget):
         when.setWordWrap(False)
         when.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         marked = QWidget()
-        around = QHBoxLayout(marked)
-        around.setContentsMargins(0, 0, 0, 0)
-        around.addWidget(pill, alignment=Qt.AlignmentFlag.AlignLeft)
+        fill(QHBoxLayout(marked), (pill, 0, Qt.AlignmentFlag.AlignLeft))
         self._words = QWidget()
-        words = QVBoxLayout(self._words)
-        words.setContentsMargins(0, 0, 0, 0)
-        words.setSpacing(0)
-        words.addWidget(self.name, alignment=Qt.AlignmentFlag.AlignLeft)
-        words.addWidget(facts)
-        line = QHBoxLayout(self)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(2 * UNIT)
-        line.addWidget(self._words, 1)
-        line.addWidget(marked)
-        line.addWidget(when)
+        fill(QVBoxLayout(self._words), (self.name, 0, Qt.AlignmentFlag.AlignLeft), facts, spacing_px=0)
+        fill(QHBoxLayout(self), (self._words, 1), marked, when, spacing_px=2 * UNIT)
         self.parts: tuple[QWidget, ...] = (marked, when)
 
     def resizeEvent(self, event: QResizeEvent) -> None:

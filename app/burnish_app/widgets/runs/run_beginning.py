@@ -9,6 +9,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QSizePolicy, QWidget
 
 from burnish_app.look.tokens import GAP_PX
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.runs.run_stages import ChartsToCome, RunStages
 from burnish_app.wording.run_stages import run_facts, run_stages
 from burnish_engine.contract.run.fold import RunState
@@ -28,10 +29,7 @@ class RunBeginning(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Expanding)
         self.stages, to_come = RunStages(), ChartsToCome()
         self._line = QBoxLayout(QBoxLayout.Direction.LeftToRight, self)
-        self._line.setContentsMargins(0, 0, 0, 0)
-        self._line.setSpacing(GAP_PX)
-        self._line.addWidget(self.stages, 2, Qt.AlignmentFlag.AlignTop)
-        self._line.addWidget(to_come, 3)
+        fill(self._line, (self.stages, 2, Qt.AlignmentFlag.AlignTop), (to_come, 3), spacing_px=GAP_PX)
 
     def draw(self, state: RunState) -> None:
         """Show how far a run is now.

@@ -13,7 +13,7 @@ from burnish_app.item_models.runs import loss_cell_text, moment_text, steps_text
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.pill import Pill
 from burnish_app.widgets.basic.text import ElidedLabel, Value, body, caption
 from burnish_app.widgets.basic.wrapping import columns_layout
@@ -82,8 +82,7 @@ class RunDetails(Card):
         self.notes.textChanged.connect(self._keep.start)
         self.body.addWidget(self._one(), 1)
         self._several = QWidget()
-        self._listed = QVBoxLayout(self._several)
-        self._listed.setContentsMargins(0, 0, 0, 0)
+        self._listed = fill(QVBoxLayout(self._several))
         self._listed.setAlignment(Qt.AlignmentFlag.AlignTop)
         self.body.addWidget(self._several, 1)
         self._several.hide()
@@ -176,13 +175,14 @@ class RunDetails(Card):
 
     def _one(self) -> QWidget:
         self._holder = QWidget()
-        column = QVBoxLayout(self._holder)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(UNIT + 2)
-        column.addWidget(self._model)
-        column.addLayout(columns_layout(self.values, 3 * UNIT, line_px=UNIT + 4))
-        column.addWidget(self.message)
-        column.addWidget(self.curve, 1)
+        column = fill(
+            QVBoxLayout(self._holder),
+            self._model,
+            columns_layout(self.values, 3 * UNIT, line_px=UNIT + 4),
+            self.message,
+            (self.curve, 1),
+            spacing_px=UNIT + 2,
+        )
         for name, editor in ((tr("Tags"), self.tags), (tr("Notes"), self.notes)):
             label = caption(name)
             label.setBuddy(editor)

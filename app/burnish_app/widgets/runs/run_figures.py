@@ -13,6 +13,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import FIGURE_PX, UNIT
 from burnish_app.widgets.basic.buttons import row, secondary
 from burnish_app.widgets.basic.card import Card, IconLabel
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import ElidedLabel, Look, Value, body, caption, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
 from burnish_app.widgets.page.banner import ProgressBar
@@ -55,9 +56,7 @@ class RunFigures(Card):
             secondary(tr("Export"), lambda: self.next_page.emit("export"), "export"),
         )
         self._head = row(self._tick, self.headline, spacing_px=UNIT + 4)
-        top = FlowLayout(UNIT + 4)
-        for widget in (self._head, self.detail, self.acts):
-            top.addWidget(widget)
+        top = fill(FlowLayout(UNIT + 4), self._head, self.detail, self.acts)
         self.bar = ProgressBar()
         self.step = Value(tr("Step"))
         self.loss = Value(
@@ -86,8 +85,7 @@ class RunFigures(Card):
         )
         self.memory = Value(tr("Memory"), hint=tr("Peak memory of the device so far, or of the process on the CPU."))
         self.left = Value(tr("Time left"), hint=tr("To the end of the run, with checks, evaluations and saves."))
-        self.body.addLayout(top)
-        self.body.addWidget(self.bar)
+        fill(self.body, top, self.bar)
         self._values = (self.step, self.loss, self.held_out, self.preferred, self.speed, self.memory, self.left)
         line = columns_layout(self._values, 3 * UNIT, even=True)
         line.setContentsMargins(0, UNIT // 2, 0, 0)
@@ -100,8 +98,7 @@ class RunFigures(Card):
             )
         )
         self.layers = caption("")
-        self.body.addWidget(self.plan)
-        self.body.addWidget(self.layers)
+        fill(self.body, self.plan, self.layers)
         self.exchange = caption("")
         self.body.addWidget(self.exchange)
 

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QSlider, QVBoxLayout, QWidget
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import body, caption
 from burnish_app.wording.numbers import plural
 from burnish_app.wording.plain_words import plain_words
@@ -43,17 +43,10 @@ class RunLog(QWidget):
         self._at = caption("")
         self._at.setWordWrap(False)
         self._chooser = QWidget()
-        line = QHBoxLayout(self._chooser)
-        line.setContentsMargins(0, 0, 0, 0)
-        line.setSpacing(2 * UNIT)
-        line.addWidget(self.slider, 1)
-        line.addWidget(self._at)
+        fill(QHBoxLayout(self._chooser), (self.slider, 1), self._at, spacing_px=2 * UNIT)
         self._replies = QVBoxLayout()
-        self.samples.body.addWidget(self._chooser)
-        self.samples.body.addLayout(self._replies)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(2 * UNIT)
+        fill(self.samples.body, self._chooser, self._replies)
+        column = fill(QVBoxLayout(self), spacing_px=2 * UNIT)
         for card in (self.warnings, self.samples):
             card.hide()
             column.addWidget(card)
@@ -124,10 +117,7 @@ def distinct(warnings: list[Warned]) -> list[str]:
 
 def _sample_widget(first: SampleDone, then: SampleDone) -> QWidget:
     holder = QWidget()
-    column = QVBoxLayout(holder)
-    column.setContentsMargins(0, UNIT // 2, 0, UNIT // 2)
-    column.setSpacing(4)
-    column.addWidget(caption(then.prompt))
+    column = fill(QVBoxLayout(holder), caption(then.prompt), spacing_px=4, margins_px=(0, UNIT // 2, 0, UNIT // 2))
     if first.step != then.step:
         column.addWidget(body(tr("Step {step:,}: {strip}").format(step=first.step, strip=first.reply.strip()), "muted"))
     ending = "" if then.stopped else " …"

@@ -12,6 +12,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.status_dot import show_stage
 from burnish_app.widgets.basic.text import body, caption
 from burnish_app.wording.run_stages import RunStage
@@ -33,9 +34,7 @@ class RunStages(Card):
         self._detail_row = -1
         self._rule = _rule()
         self._rule.hide()
-        self.body.addLayout(self._grid)
-        self.body.addWidget(self._rule)
-        self.body.addLayout(self._facts)
+        fill(self.body, self._grid, self._rule, self._facts)
 
     def show_stages(self, stages: list[RunStage]) -> None:
         """Show the stages; cheap if only a time changed."""

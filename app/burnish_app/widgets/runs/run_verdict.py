@@ -9,7 +9,7 @@ from burnish_app.look.theme import UNIT
 from burnish_app.state.guide_pages import PLACE_PROPERTY
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import IconLabel
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import body, caption, heading
 from burnish_app.wording.guard_text import (
     EarlyStoppingSettings,
@@ -40,24 +40,14 @@ class RunVerdict(QWidget):
         self.checked.hide()
         self._more = quiet("", self._toggle)
         self._name_more()
-        self._notes = QVBoxLayout()
-        self._notes.setSpacing(UNIT // 2)
-        top = QHBoxLayout()
-        top.setSpacing(UNIT + 4)
-        top.addLayout(self._icon)
-        top.addWidget(self.sentence, 1)
-        top.addWidget(self._more)
-        words = QVBoxLayout()
-        words.setSpacing(4)
+        self._notes = fill(QVBoxLayout(), spacing_px=UNIT // 2)
+        top = fill(QHBoxLayout(), self._icon, (self.sentence, 1), self._more, spacing_px=UNIT + 4)
+        words = fill(QVBoxLayout(), spacing_px=4)
         words.setContentsMargins(_ICON_PX + UNIT + 4, 0, 0, 0)  # in line with the sentence
         for widget in (self.cause, self.remedy, self.checked):
             words.addWidget(widget)
         words.addLayout(self._notes)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, UNIT // 2, 0, 0)
-        column.setSpacing(4)
-        column.addLayout(top)
-        column.addLayout(words)
+        fill(QVBoxLayout(self), top, words, spacing_px=4, margins_px=(0, UNIT // 2, 0, 0))
         self.hide()
 
     def draw(self, state: RunState, stopping: EarlyStoppingSettings, problem: str = "", *, over: bool = False) -> None:

@@ -12,7 +12,7 @@ from burnish_app.look.theme import UNIT, colors_of
 from burnish_app.state.guide_pages import PLACE_PROPERTY
 from burnish_app.widgets.basic.buttons import FoldedContent
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import body, caption, heading, set_tone
 from burnish_app.wording.fidelity_text import score_text
 from burnish_app.wording.numbers import percent, plural
@@ -51,9 +51,7 @@ class TaskCard(Card):
         self.note = caption("")
         self.wrong = FoldedContent()
         self.wrong.set_title(tr("Replies that are wrong"))
-        self.body.addLayout(self._bars)
-        for widget in (self.verdict, self.note, self.wrong):
-            self.body.addWidget(widget)
+        fill(self.body, self._bars, self.verdict, self.note, self.wrong)
         self.hide()
 
     def draw(self, state: RunState) -> None:
@@ -168,10 +166,12 @@ def _odds_text(p_value: float) -> str:
 
 def _failure(failure: TaskReply) -> QWidget:
     widget = QWidget()
-    column = QVBoxLayout(widget)
-    column.setContentsMargins(2 * UNIT, 0, 0, 0)
-    column.setSpacing(2)
-    column.addWidget(caption(tr("Row {row}: {why}").format(row=failure.row, why=failure.why), "warning"))
+    column = fill(
+        QVBoxLayout(widget),
+        caption(tr("Row {row}: {why}").format(row=failure.row, why=failure.why), "warning"),
+        spacing_px=2,
+        margins_px=(2 * UNIT, 0, 0, 0),
+    )
     for name, text in ((tr("Asked"), failure.asked), (tr("Wanted"), failure.wanted), (tr("Reply"), failure.reply)):
         column.addWidget(caption(f"{name}:  {text.strip() or '–'}"))
     return widget

@@ -8,7 +8,7 @@ from burnish_app.comparison.swept import planned_title
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.widgets.basic.card import Card
-from burnish_app.widgets.basic.layouts import clear
+from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import Value, body, caption
 from burnish_app.widgets.basic.wrapping import ColumnsLayout, columns_layout
 from burnish_app.widgets.compare.plan_card import PlanContent
@@ -66,11 +66,12 @@ def _planned(number: int, plan: SweepPlan, run: SweepRunPlan) -> QWidget:
         takes.insert(0, duration_text(run.seconds))
     holder = QWidget()
     holder.setMinimumWidth(_RUN_PX)
-    column = QVBoxLayout(holder)
-    column.setContentsMargins(0, 0, 0, 0)
-    column.setSpacing(2)
-    column.addWidget(body(f"{number}.  {planned_title(plan, run)}"))
     text = "  ·  ".join(takes) if run.fits else tr("does not fit")
-    column.addWidget(caption(text, "muted" if run.fits else "error"))
+    fill(
+        QVBoxLayout(holder),
+        body(f"{number}.  {planned_title(plan, run)}"),
+        caption(text, "muted" if run.fits else "error"),
+        spacing_px=2,
+    )
     holder.setToolTip(run.problem)
     return holder

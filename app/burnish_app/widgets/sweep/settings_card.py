@@ -13,6 +13,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.widgets.basic.buttons import link, quiet, row
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import ShorteningBox, caption, set_tone
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.wording.plain_words import plain_words
@@ -63,18 +64,12 @@ class SettingRow(QWidget):
         self.remove.setAccessibleName(tr("Remove this setting"))
         self.remove.setToolTip(tr("Remove this setting"))
         self._note = caption("")
-        line = QHBoxLayout()
-        line.setSpacing(UNIT)
         fields = columns_layout(
             (self.name, self.values), UNIT, line_px=UNIT // 2, even=True, fill=True, least_px=scaled(_FIELD_PX)
         )
-        line.addLayout(fields, 1)
+        line = fill(QHBoxLayout(), (fields, 1), spacing_px=UNIT)
         line.addWidget(self.remove, alignment=Qt.AlignmentFlag.AlignVCenter)  # it must not bound the fields' height
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(4)
-        column.addLayout(line)
-        column.addWidget(self._note)
+        fill(QVBoxLayout(self), line, self._note, spacing_px=4)
         self._key_changed()
 
     @property
@@ -149,8 +144,7 @@ class SettingsCard(Card):
         super().__init__(heading_text, hint, icon_name="sweep")
         self._recipe, self._single = recipe, single
         self._rows: list[SettingRow] = []
-        self._list = QVBoxLayout()
-        self._list.setSpacing(UNIT + 4)
+        self._list = fill(QVBoxLayout(), spacing_px=UNIT + 4)
         self.body.addLayout(self._list)
         self.add = link(tr("Add a setting"), self._add, "add")
         self.body.addWidget(row(self.add, None))

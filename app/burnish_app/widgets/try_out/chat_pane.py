@@ -23,6 +23,7 @@ from burnish_app.look.theme import SMALL_PX, UNIT, colors_of
 from burnish_app.state.answerers import Answerer
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import Look, ShorteningBox, caption, heading, set_tone
 from burnish_app.widgets.try_out.text_boxes import COLOR_PROPERTY, Transcript
 from burnish_app.wording.numbers import facts_text
@@ -117,19 +118,12 @@ class ChatPane(Card):
         bar.rangeChanged.connect(self._keep_end_in_view)
         self.who.currentIndexChanged.connect(self._choice_changed)
         self.state = caption("")
-        head = QHBoxLayout()
-        head.setSpacing(UNIT)
-        head.addWidget(self._letter)
-        head.addWidget(self.who, 1)
-        foot = QHBoxLayout()
-        foot.setSpacing(0)
-        foot.addWidget(self.state, 1)
+        head = fill(QHBoxLayout(), self._letter, (self.who, 1), spacing_px=UNIT)
+        foot = fill(QHBoxLayout(), (self.state, 1), spacing_px=0)
         for button in (self.again, self.copy):
             button.setFixedWidth(_BUTTON_PX)
             foot.addWidget(button, alignment=Qt.AlignmentFlag.AlignBottom)
-        self.body.addLayout(head)
-        self.body.addWidget(self.text, 1)
-        self.body.addLayout(foot)
+        fill(self.body, head, (self.text, 1), foot)
 
     @property
     def answerer(self) -> Answerer:

@@ -10,6 +10,7 @@ from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import caption, set_tone
 from burnish_app.widgets.try_out.chat_pane import ChatPane
 
@@ -27,8 +28,7 @@ class WantedReply(Card):
         self._text.setAccessibleName(tr("Wanted reply"))
         self._text.setMinimumHeight(5 * UNIT)
         set_tone(self._text, "plain")
-        self.body.addWidget(caption(tr("Wanted: the reply in the data")))
-        self.body.addWidget(self._text, 1)
+        fill(self.body, caption(tr("Wanted: the reply in the data")), (self._text, 1))
         self.hide()
 
     @property

@@ -11,6 +11,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.state.questions import ChatQuestion, SavedPrompts
 from burnish_app.widgets.basic.buttons import quiet, row
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.pill import Segmented
 from burnish_app.widgets.basic.text import caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
@@ -50,14 +51,8 @@ class QuestionsBar(QWidget):
         self.save = quiet(tr("Save this prompt"), self.save_wanted.emit, "save")
         self.remove = quiet(tr("Remove"), self._remove, "trash")
         self.nothing = caption("")
-        self._line = line = FlowLayout(2 * UNIT)
-        for widget in (self.source, self._steps, self.save, self.remove):
-            line.addWidget(widget)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(4)
-        column.addLayout(line)
-        column.addWidget(self.nothing)
+        self._line = line = fill(FlowLayout(2 * UNIT), self.source, self._steps, self.save, self.remove)
+        fill(QVBoxLayout(self), line, self.nothing, spacing_px=4)
         self._show()
 
     def add_tool(self, widget: QWidget) -> None:

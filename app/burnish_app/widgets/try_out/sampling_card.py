@@ -9,6 +9,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.buttons import quiet, row
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import body, caption, pad_spin
 from burnish_app.widgets.basic.tick_boxes import WrappingCheckBox
 from burnish_app.widgets.basic.wrapping import FlowLayout
@@ -54,13 +55,14 @@ class SamplingCard(Card):
         self.in_turn = WrappingCheckBox(tr("One after another, so that their speeds compare"))
         for box in (self.temperature, self.longest, self.seed):
             pad_spin(box)
-        choices = FlowLayout(3 * UNIT)
-        choices.addWidget(row(_word(tr("Temperature (variety)")), self.temperature))
-        choices.addWidget(row(_word(tr("Seed")), self.seed))
-        choices.addWidget(row(_word(tr("Longest reply")), self.longest, caption(tr("tokens"))))
-        choices.addWidget(self.in_turn)
-        self.body.addWidget(self.system)
-        self.body.addLayout(choices)
+        choices = fill(
+            FlowLayout(3 * UNIT),
+            row(_word(tr("Temperature (variety)")), self.temperature),
+            row(_word(tr("Seed")), self.seed),
+            row(_word(tr("Longest reply")), self.longest, caption(tr("tokens"))),
+            self.in_turn,
+        )
+        fill(self.body, self.system, choices)
         self.hide()
         self._name_fold()
 

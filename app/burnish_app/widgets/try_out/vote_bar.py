@@ -11,6 +11,7 @@ from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
 from burnish_app.widgets.basic.buttons import secondary
 from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import heading, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout
 
@@ -30,8 +31,7 @@ class VoteBar(Card):
         self.buttons: list[QPushButton] = []
         self._text = heading(tr("Which reply is best?"))
         self._line = FlowLayout(UNIT)
-        self.body.addWidget(self._text)
-        self.body.addLayout(self._line)
+        fill(self.body, self._text, self._line)
         for place, letter in enumerate("ABC"):
             self._add(letter, tr("Reply {letter} is best").format(letter=letter), place)
         self._add(tr("Equally good"), tr("Equally good"), -1)

@@ -93,7 +93,7 @@ def test_a_nested_layout_that_is_destroyed_takes_its_place_along(qapp, filled, k
     layout = filled(FlowLayout(10, 5), boxes(1, 50))
     inner = kind()
     inner.addWidget(boxes(1, 50)[0])
-    layout.add_layout(inner)
+    layout.addLayout(inner)
     layout.addWidget(boxes(1, 70)[0])
     qapp.processEvents()  # what is added to something shown is shown by the event loop
     assert places(layout, 200) == [(0, 0), (60, 0), (120, 0)]
@@ -103,7 +103,7 @@ def test_a_nested_layout_that_is_destroyed_takes_its_place_along(qapp, filled, k
 
 def test_a_nested_layout_that_is_taken_out_belongs_to_who_took_it(filled):
     layout, inner = filled(FlowLayout(10, 5), []), FlowLayout()
-    layout.add_layout(inner)
+    layout.addLayout(inner)
     assert layout.takeAt(0) is inner
     assert (inner.parent(), layout.count()) == (None, 0)
 
@@ -149,8 +149,7 @@ def change(chance, holder, number):
 
 def add_nested(layout, inner, number):
     inner.addWidget(QLabel(f"inner {number}"))
-    add = layout.add_layout if hasattr(layout, "add_layout") else layout.addLayout
-    add(inner)
+    layout.addLayout(inner)
 
 
 def destroy(layout, *, at_once):

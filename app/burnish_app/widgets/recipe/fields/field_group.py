@@ -12,6 +12,7 @@ from burnish_app.look.motion import unfold
 from burnish_app.look.tokens import UNIT
 from burnish_app.recipe.recipe_fields import RecipeField
 from burnish_app.widgets.basic.buttons import link
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import heading
 from burnish_app.widgets.basic.wrapping import ColumnsLayout
 from burnish_app.widgets.recipe.fields.field_row import FieldRow
@@ -42,17 +43,17 @@ class FieldGroup(QWidget):
         self._title, self._changed = title, 0
         self._rows: list[str] = []
         self.button = link("", self._toggle) if folds else None
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(UNIT)
+        column = fill(QVBoxLayout(self), spacing_px=UNIT)
         if self.button is not None:
             self.button.allow_shortening()
             column.addWidget(self.button, alignment=Qt.AlignmentFlag.AlignLeft)
         elif title:
             column.addWidget(heading(title))
         self._body = QWidget()
-        self._lines = ColumnsLayout(_BETWEEN_PX, UNIT + 4, even=True, least_px=_COLUMN_PX)
-        self._lines.setContentsMargins(0, 0, 0, UNIT if folds else 0)
+        self._lines = fill(
+            ColumnsLayout(_BETWEEN_PX, UNIT + 4, even=True, least_px=_COLUMN_PX),
+            margins_px=(0, 0, 0, UNIT if folds else 0),
+        )
         self._body.setLayout(self._lines)
         column.addWidget(self._body)
         self._body.setVisible(self.is_open)

@@ -25,6 +25,7 @@ from burnish_app.look.tokens import CONTROL_PX, UNIT
 from burnish_app.recipe.recipe_fields import PLACE, RecipeField
 from burnish_app.state.guide_pages import PLACE_PROPERTY
 from burnish_app.widgets.basic.buttons import link
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import ShorteningBox, body, caption, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.widgets.recipe.fields.number_box import NumberBox
@@ -78,10 +79,7 @@ class FieldRow(QWidget):
             middle.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         else:
             middle.setFixedWidth(scaled_width(_EDITOR_PX))
-        inner = QVBoxLayout(middle)
-        inner.setContentsMargins(0, 0, 0, 0)
-        inner.addWidget(self.editor)
-        inner.addStretch(1)
+        fill(QVBoxLayout(middle), self.editor, None)
         line = _RowLayout(2 * UNIT, 4)
         self._words = _Words(label, self.reset_button, self.beside)
         line.addWidget(self._words)
@@ -276,12 +274,7 @@ class _Words(QWidget):
         label.setMinimumWidth(min(label.fontMetrics().horizontalAdvance(label.text()) + 2, _WORDS_PX))
         line.addWidget(label)
         line.addWidget(reset)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(0)
-        column.addWidget(self.top)
-        column.addWidget(text)
-        column.addStretch(1)
+        fill(QVBoxLayout(self), self.top, text, None, spacing_px=0)
 
     def sizeHint(self) -> QSize:
         """Return the preferred size: as narrow as may be, so that the editor stays beside it."""

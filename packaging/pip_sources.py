@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 _KEYS = ("index-url", "extra-index-url", "find-links")
-_SECTIONS = ("global", "install", "download")
+_SECTIONS = ("global", "install")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ RTX_3090 = Gpu("NVIDIA GeForce RTX 3090", (8, 6), 24 * GIB)
 RTX_4060 = Gpu("NVIDIA GeForce RTX 4060", (8, 9), 8 * GIB)
 RTX_4090 = Gpu("NVIDIA GeForce RTX 4090", (8, 9), 24 * GIB)
 RTX_5090 = Gpu("NVIDIA GeForce RTX 5090", (12, 0), 32 * GIB)
+A100 = Gpu("NVIDIA A100-SXM4-40GB", (8, 0), 40 * GIB)
+RTX_2080 = Gpu("NVIDIA GeForce RTX 2080", (7, 5), 8 * GIB)
 GTX_1080 = Gpu("NVIDIA GeForce GTX 1080", (6, 1), 8 * GIB)
 GTX_680 = Gpu("NVIDIA GeForce GTX 680", (3, 0), 2 * GIB)
 V100 = Gpu("Tesla V100-SXM2-16GB", (7, 0), 16 * GIB)
@@ -37,6 +39,10 @@ WORKS = [
     ("Linux, CPU only, default index", LINUX, "cpu", LINUX_TRITON, "2.7 GB"),
     ("Linux, CPU only, own index", replace(LINUX, torch_index=INDEX), "cpu", LINUX_TRITON, ""),
     ("Linux, 4090, driver 580", on(LINUX, RTX_4090, (580, 65, 6), (13, 0)), "cu130", LINUX_TRITON, ""),
+    ("Linux, A100, oldest driver of 13.0", on(LINUX, A100, (580,)), "cu130", LINUX_TRITON, ""),
+    ("Linux, oldest driver of 12.6", on(LINUX, H100, (525, 60), torch_index=INDEX), "cu126", LINUX_TRITON, ""),
+    ("Linux, oldest card of 13.0", on(LINUX, RTX_2080, (580, 1)), "cu130", LINUX_TRITON, "older than"),
+    ("Linux, oldest glibc", replace(LINUX, libc_version=(2, 28), cpu_torch_at_hand=True), "cpu", LINUX_TRITON, ""),
     ("Linux, 5090, driver 580", on(LINUX, RTX_5090, (580, 95, 5)), "cu130", LINUX_TRITON, ""),
     ("Linux, 5090, driver 610", on(LINUX, RTX_5090, (610, 12)), "cu130", LINUX_TRITON, ""),
     (
@@ -131,6 +137,7 @@ FAILS = [
     ("Windows, 5090, driver 566", on(WINDOWS, RTX_5090, (566, 36), torch_index=INDEX), ["566.36", "580 or newer"]),
     ("Linux, 3090, driver 470", on(LINUX, RTX_3090, (470, 223, 2), (11, 4)), ["470.223.2", "580 or newer"]),
     ("WSL2, 3090, driver 516", on(WSL, RTX_3090, (516, 94)), ["in Windows (not inside WSL)"]),
+    ("WSL2, 3090, driver 527", on(WSL, RTX_3090, (527, 56), torch_index=INDEX), ["527.56", "in Windows"]),
     ("Windows, 3090, driver 527", on(WINDOWS, RTX_3090, (527, 56), torch_index=INDEX), ["527.56"]),
     ("Linux, 3090, 535, no index", on(LINUX, RTX_3090, (535, 129, 3)), ["cu126", "BURNISH_TORCH_INDEX", "Or update"]),
     ("Linux, GTX 1080, 580, no index", on(LINUX, GTX_1080, (580, 65, 6)), ["cu126", "BURNISH_TORCH_INDEX"]),

@@ -143,6 +143,22 @@ def test_cpu_wheel_in_a_folder_that_pip_looks_into(tmp_path: Path) -> None:
     assert mf.detect(tmp_path, env, (3, 12, 0)).cpu_torch_at_hand
 
 
+@pytest.mark.parametrize(("said", "allowed"), [("1", True), (" TRUE ", True), ("Yes", True), ("0", False), ("", False)])
+def test_the_processor_alone_is_allowed_in_the_usual_words(tmp_path: Path, said: str, allowed: bool) -> None:
+    env = {"HOME": str(tmp_path), "BURNISH_ALLOW_CPU": said}
+    assert mf.detect(tmp_path, env, (3, 12, 3)).allow_cpu == allowed
+
+
+@pytest.mark.parametrize(("section", "counts"), [("global", True), ("install", True), ("download", False)])
+def test_only_what_pip_install_reads_of_its_configuration_counts(tmp_path: Path, section: str, counts: bool) -> None:
+    config = tmp_path / "pip.conf"
+    config.write_text(f"[{section}]\nindex-url = http://one.example/simple\n")
+    found = read_pip_sources(
+        tmp_path, {"PIP_CONFIG_FILE": str(config), "HOME": str(tmp_path), "XDG_CONFIG_DIRS": "/none"}
+    )
+    assert ("http://one.example/simple" in found.addresses) == counts
+
+
 def test_a_broken_pip_configuration_is_pips_to_report(tmp_path: Path) -> None:
     config = tmp_path / "pip.conf"
     config.write_text("no section\n")

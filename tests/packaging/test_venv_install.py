@@ -2,13 +2,16 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import llama_plan
 import pytest
 import venv_install
 from child_process import child_env, pip_env, run_logged, tail
-from choose_builds import LLAMA_VERSION
+from choose_builds import LLAMA_VERSION, Choice
+from machine_facts import Facts, Gpu
+from setup_checks import SPACE_NEEDED, DiskNeed
 
 
 @pytest.mark.parametrize(
@@ -67,6 +70,38 @@ def test_environment_of_children() -> None:
     pip = pip_env(env | {"PIP_REQUIRE_VIRTUALENV": "1"}, Path("/v"))
     assert pip["PIP_INDEX_URL"] == "u"
     assert not {"PIP_TARGET", "PIP_REQUIRE_VIRTUALENV"} & set(pip)
+
+
+def test_a_machine_and_what_is_chosen_for_it_are_told_in_a_line() -> None:
+    bare = Facts("Linux", "x86_64", (3, 12, 3), driver=(580, 65, 6))
+    cards = (Gpu("RTX 3090", (8, 6), None), Gpu("RTX 4090", (8, 9), None))
+    told = venv_install.describe(replace(bare, gpus=cards), Choice(build="cu130"))
+    assert told.startswith("Linux x86_64, Python 3.12.3, RTX 3090, RTX 4090, driver 580.65.6: torch==")
+    assert told.endswith("cu130 build")
+    assert "driver" not in venv_install.describe(bare, Choice()), "without a card that it runs"
+
+
+@pytest.mark.parametrize(
+    ("choice", "kind"),
+    [
+        (Choice(build="cu130"), "cuda"), (Choice(build="cpu"), "cpu"),
+        (Choice(build="cpu", cpu_build_sure=False), "cuda"),
+    ],
+)  # fmt: skip
+def test_room_is_asked_for_whatever_pip_may_fetch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, choice: Choice, kind: str
+) -> None:
+    asked: list[int] = []
+
+    def check_space(needs: list[DiskNeed]) -> None:
+        asked.extend(need.needed_bytes for need in needs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(venv_install, "check_space", check_space)
+    (tmp_path / ".venv").mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        venv_install.Setup(tmp_path, {}, Facts("Linux", "x86_64", (3, 12, 3)), choice, dev=False).install()
+    assert tuple(asked) == SPACE_NEEDED[kind]
 
 
 def test_output_goes_to_the_log(tmp_path: Path) -> None:

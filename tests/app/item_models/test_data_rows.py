@@ -32,6 +32,7 @@ def test_a_page_is_wanted_once_when_it_is_looked_at(model):
     far = model.index(99_950, 0)
     assert far.data() == far.data() == "..."
     assert model.asked == [999]
+    assert model.headerData(99_950, Qt.Orientation.Vertical) == "99,951"
     model.set_page(999, facts.row_page(99_900, total=100_000).rows, 100_000)
     assert far.data().startswith("user:")
     assert model.headerData(99_950, Qt.Orientation.Vertical) == "99,951"

@@ -46,6 +46,25 @@ def test_nothing_moves_where_motion_is_reduced(part):
 
 
 @pytest.mark.skipif("sys.platform == 'win32'")
+@pytest.mark.parametrize(
+    ("file", "text", "less"),
+    [
+        ("kdeglobals", "[KDE]\nAnimationDurationFactor=0.0\n", True),
+        ("kdeglobals", "[KDE]\nAnimationDurationFactor=0.5\n", False),
+        ("gtk-3.0/settings.ini", "[Settings]\ngtk-enable-animations=0\n", True),
+        ("gtk-3.0/settings.ini", "[Settings]\ngtk-enable-animations = False\n", True),
+        ("gtk-3.0/settings.ini", "[Settings]\ngtk-enable-animations=1\n", False),
+        ("gtk-3.0/settings.ini", "[Settings\n", False),
+    ],
+)
+def test_each_desktop_s_own_file_counts(tmp_path, monkeypatch, file, text, less):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(text)
+    assert system_reduces_motion() == less
+
+
+@pytest.mark.skipif("sys.platform == 'win32'")
 def test_the_desktops_setting_is_read(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert not system_reduces_motion()

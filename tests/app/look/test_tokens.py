@@ -1,14 +1,18 @@
 """The design tokens: what can be read and seen, hues that can be told apart, bundled fonts, the text size."""
 
 from itertools import combinations
+from types import SimpleNamespace
 
 import pytest
 from app.measures.color_math import contrast, distance
-from PySide6.QtGui import QFontInfo, QFontMetricsF
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QFontInfo, QFontMetricsF, QIcon, QPalette
 
 from burnish_app.look import tokens
-from burnish_app.look.fonts import font, set_text_share
-from burnish_app.look.theme import Theme
+from burnish_app.look.chart_style import chart_pen
+from burnish_app.look.fonts import chosen_share, font, scaled_width, set_text_share, system_text_share
+from burnish_app.look.icons import icon
+from burnish_app.look.theme import Theme, colors_of, qt_palette
 from burnish_app.look.tokens import DARK, LIGHT, SMALL_PX
 from burnish_app.widgets.basic.text import body, title
 
@@ -31,6 +35,28 @@ def test_text_can_be_read(colors):
     pairs += [(colors.text, token) for token in colors.tokens]
     for ink, ground in pairs:
         assert contrast(ink, ground) >= 4.5, (ink, ground, contrast(ink, ground))
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("ink", "ground"),
+    [
+        ("WindowText", "Window"), ("Text", "Base"), ("ButtonText", "Button"), ("ToolTipText", "ToolTipBase"),
+        ("HighlightedText", "Highlight"), ("Link", "Window"), ("LinkVisited", "Base"), ("PlaceholderText", "Base"),
+    ],
+)  # fmt: skip
+def test_what_qt_paints_by_itself_can_be_read(colors, ink, ground):
+    roles = qt_palette(colors)
+    inks, grounds = (roles.color(QPalette.ColorRole[role]).name() for role in (ink, ground))
+    assert contrast(inks, grounds) >= 4.5
+
+
+@BOTH
+def test_what_is_disabled_looks_fainter(colors):
+    roles = qt_palette(colors)
+    for role in (QPalette.ColorRole.WindowText, QPalette.ColorRole.Text, QPalette.ColorRole.ButtonText):
+        faint = roles.color(QPalette.ColorGroup.Disabled, role).name()
+        assert contrast(faint, colors.surface) < contrast(roles.color(role).name(), colors.surface)
 
 
 @BOTH
@@ -98,6 +124,66 @@ def test_the_systems_text_size_is_respected(qapp, monkeypatch):
         monkeypatch.undo()
         Theme(qapp)
     assert font().pixelSize() == 14
+
+
+@pytest.mark.parametrize(("percent", "share"), [(10, 0.9), (90, 0.9), (125, 1.25), (150, 1.5), (400, 1.5)])
+def test_a_chosen_text_size_stays_within_what_the_window_has_room_for(percent, share):
+    assert chosen_share(percent) == share
+
+
+def test_the_system_s_text_counts_as_larger_only_beyond_what_desktops_usually_have(qapp):
+    usual, shares = qapp.font(), []
+    try:
+        for points in (9.0, 10.5, 12.0, 18.0, 96.0):
+            larger = font()
+            larger.setPointSizeF(points)
+            qapp.setFont(larger)
+            shares.append(system_text_share())
+    finally:
+        qapp.setFont(usual)
+    assert shares[0] == shares[1] == shares[2]
+    assert shares[3] == pytest.approx(1.5 * shares[0])
+    assert shares[4] == 2.0, "the window would have no room for more"
+
+
+def test_least_widths_grow_with_the_text_up_to_the_narrowest_page():
+    set_text_share(1.5)
+    try:
+        assert [scaled_width(width) for width in (100, 400, 500)] == [150, 456, 500]
+    finally:
+        set_text_share(1.0)
+
+
+@pytest.mark.parametrize(("scheme", "colors"), [("Dark", DARK), ("Light", LIGHT), ("Unknown", LIGHT)])
+def test_the_system_s_theme_is_followed_unless_another_was_chosen(qtbot, qapp, theme, monkeypatch, scheme, colors):
+    words, mode = body("Words"), theme.mode
+    qtbot.addWidget(words)
+    hints = SimpleNamespace(colorScheme=lambda: Qt.ColorScheme[scheme])
+    monkeypatch.setattr(qapp, "styleHints", lambda: hints, raising=False)
+    try:
+        theme.set_mode("system")
+        assert colors_of(words) == colors
+        theme.set_mode("light" if colors.dark else "dark")
+        assert colors_of(words) != colors
+    finally:
+        theme.set_mode(mode)
+
+
+def test_an_icon_has_its_color_and_another_one_while_it_is_disabled(qapp):
+    made = icon("play", "#ff0000", 16, disabled="#0000ff", pixel_ratio=1.0)
+    for mode, color in ((QIcon.Mode.Normal, "#ff0000"), (QIcon.Mode.Disabled, "#0000ff")):
+        image = made.pixmap(16, mode).toImage()
+        pixels = [image.pixelColor(x, y) for x in range(image.width()) for y in range(image.height())]
+        assert {pixel.name() for pixel in pixels if pixel.alpha() == 255} == {color}
+
+
+def test_dashes_of_charts_are_longer_than_their_dots():
+    dash, dot, both = (chart_pen("#112233", 2.0, dash=kind) for kind in ("dash", "dot", "dash_dot"))
+    assert dash.dashPattern()[0] > dot.dashPattern()[0]
+    assert len(both.dashPattern()) == 4
+    plain = chart_pen("#112233", 2.0, alpha=51)
+    assert (plain.style(), plain.widthF(), plain.color().alpha()) == (Qt.PenStyle.SolidLine, 2.0, 51)
+    assert plain.isCosmetic()
 
 
 def test_weights_of_the_text_differ():

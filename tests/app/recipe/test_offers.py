@@ -104,3 +104,6 @@ def test_sharing_takes_all_gpus_and_training_alone_the_first():
     shared["devices"]["strategy"] = "single"
     follow_strategy(shared, TWO)
     assert Recipe.model_validate(shared).devices.gpus == [TWO.gpus[0].index]
+    shared["devices"]["gpus"] = [1, 0]
+    follow_strategy(shared, TWO)
+    assert shared["devices"]["gpus"] == [1]

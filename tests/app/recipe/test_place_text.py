@@ -33,7 +33,8 @@ def test_gpus_that_share_a_run_have_passes_an_exchange_and_those_that_wait():
 def test_what_the_plans_own_card_says_is_not_said_again():
     assert plan_there_text(facts.plan()) == ""
     assert plan_there_text(facts.plan(fits=False, shared=SHARED), 2.0) == ""
-    assert "2.00" in plan_there_text(facts.plan(), 2.0)
+    for seconds, price in ((5400.0, "3.00 USD at 2.00 an hour"), (None, "2.00 USD an hour")):
+        assert plan_there_text(facts.plan(seconds=seconds, times=[]), 2.0) == price
 
 
 def test_the_machine_that_would_be_taken_comes_first_and_those_that_do_not_fit_last():

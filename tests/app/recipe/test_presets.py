@@ -5,7 +5,9 @@ import pytest
 from burnish_app.recipe.presets import PRESETS, PresetBasis, chosen_preset, preset_text, quick_steps, with_preset
 from burnish_engine.contract.recipe.recipe import Recipe
 
-SUGGESTED = Recipe.model_validate({"train": {"epochs": 3.0, "learning_rate": 1e-4}, "evaluation": {"every": 40}})
+SUGGESTED = Recipe.model_validate(
+    {"train": {"epochs": 3.0, "learning_rate": 1e-4}, "evaluation": {"every": 40, "patience": 6}}
+)
 BASIS = PresetBasis(SUGGESTED, steps=400, has_held_out=True)
 OWN = SUGGESTED.model_copy(update={"name": "mine", "adapter": SUGGESTED.adapter.model_copy(update={"rank": 48})})
 
@@ -23,6 +25,7 @@ def test_every_preset_is_a_valid_recipe_that_keeps_all_else(preset, steps):
 def test_the_presets_are_ordered_by_how_long_they_train():
     quick, balanced, best = (with_preset(OWN, preset, BASIS) for preset in PRESETS)
     assert 0 < quick.train.max_steps < 400
+    assert (quick.evaluation.every, quick.evaluation.patience) == (0, 0), "it is over too soon for evaluations"
     assert balanced.train.epochs == 3.0
     assert best.train.epochs > balanced.train.epochs
     assert best.train.max_steps == balanced.train.max_steps == 0
@@ -32,8 +35,12 @@ def test_the_presets_are_ordered_by_how_long_they_train():
 
 def test_a_quick_look_is_shorter_than_a_short_run():
     assert quick_steps(None) == quick_steps(10_000)
-    assert quick_steps(12) < 12
-    assert quick_steps(1) == 1
+    assert [quick_steps(steps) for steps in (1, 12, 119, 10_000)] == [1, 3, 29, 30]
+
+
+def test_each_preset_says_how_long_it_trains():
+    assert ["30 steps" in preset_text("quick", BASIS), "3 times" in preset_text("balanced", BASIS)] == [True, True]
+    assert "6 times" in preset_text("best", BASIS)
 
 
 def test_without_held_out_rows_there_is_no_best():

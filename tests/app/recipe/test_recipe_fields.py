@@ -12,7 +12,7 @@ from burnish_app.recipe.recipe_fields import (
     problems_by_field,
     recipe_fields,
 )
-from burnish_app.recipe.suggested import with_suggestion
+from burnish_app.recipe.suggested import same_elsewhere, with_suggestion
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.contract.recipe.recipe import Recipe, sections
 from burnish_engine.contract.recipe.recipe_file import recipe_problems
@@ -142,3 +142,14 @@ def test_a_row_says_in_plain_words_what_its_value_has_to_be(section, name, value
     assert told in text
     assert key not in text
     assert "input should" not in text.casefold()
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({"train": {"epochs": 2.0}, "name": "mine"}, True), ({"data": {"files": ["/b.jsonl"]}}, False),
+        ({"model": {"path": "/other"}}, False),
+    ],
+)  # fmt: skip
+def test_recipes_differ_elsewhere_where_another_page_s_setting_does(changes, same):
+    assert same_elsewhere(Recipe(), Recipe.model_validate(changes)) == same

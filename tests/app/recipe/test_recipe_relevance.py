@@ -129,5 +129,6 @@ def test_reasons_and_notes_follow_where_the_run_stops():
     assert "earlier" in reason_text("train.epochs", short, whole, "seen 3 times")
     assert reason_text("train.epochs", whole, whole, "seen 3 times") == "seen 3 times"
     assert "30 steps" in note_text("train.checkpoint_every", short)
-    assert not note_text("train.checkpoint_every", values(train={"max_steps": 300, **never}))
+    assert "130 steps" in note_text("train.checkpoint_every", values(train={"max_steps": 130, **never}))
+    assert not note_text("train.checkpoint_every", values(train={"max_steps": 131, **never}))
     assert not note_text("train.checkpoint_every", values(train={"max_steps": 30, "checkpoint_every": 130}))

@@ -7,11 +7,19 @@ from app.facts import model_facts
 from app.facts.run_summaries import summary
 from app.page_scenes.several_scenes import a_duel
 
-from burnish_app.wording.activity import activities_of, download_activity, download_detail, download_progress
+from burnish_app.wording.activity import (
+    Activity,
+    activities_of,
+    bench_activity,
+    download_activity,
+    download_detail,
+    download_progress,
+    short_text,
+)
 from burnish_engine.contract.facts.downloads import Download
 from burnish_engine.contract.run.duels import DuelRun
 from burnish_engine.contract.run.state import ObservedStatus
-from burnish_engine.contract.serve.replies import ExportJob
+from burnish_engine.contract.serve.replies import Bench, ExportJob
 
 RUNNING, QUEUED, PAUSED, FAILED, FINISHED = model_facts.downloads()
 
@@ -40,6 +48,27 @@ def test_a_run_has_the_time_left_that_it_predicts_itself():
     assert 590 < one.left_s <= 600
     for other in (summary("running", 150, ends=time.time() - 5), summary("running", 150), summary("paused", ends=ends)):
         assert activities_of([other])[0].left_s is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"left_s": 600.0}, "40 %  ·  10 min left"), ({"moves": False}, "Training  ·  40 %"),
+        ({"share": None}, "Training"), ({"share": 0.0, "moves": False}, "Training"),
+    ],
+)  # fmt: skip
+def test_what_moves_says_how_far_it_is_and_what_waits_says_what_it_is(changes, words):
+    given = {"page": "train", "folder": "/x", "name": "desk", "what": "Training", "share": 0.4} | changes
+    assert short_text(Activity(**given)) == words
+
+
+@pytest.mark.parametrize(
+    ("kind", "about", "name"),
+    [("kernels", "rms_norm", "Kernels: rms_norm"), ("kernels", "", "All kernels"), ("gguf", "m.gguf", "m.gguf")],
+)
+def test_a_benchmark_is_named_by_what_it_measures(kind, about, name):
+    one = bench_activity(Bench(kind=kind, about=about, started=0.0, share=0.5, pid=7, process_created=0.0))
+    assert (one.page, one.folder, one.name, one.share) == ("", "7", name, 0.5)
 
 
 def test_a_run_that_waits_says_so_in_the_title():

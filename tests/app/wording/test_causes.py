@@ -84,7 +84,10 @@ def test_what_nobody_saw_and_what_is_no_failure_has_no_cause():
         assert failure_cause(summary(status, exit_code=15), RunState()) is None
 
 
-@pytest.mark.parametrize(("check", "cause"), [("end_token", "guard_data"), ("overfitting", "guard")])
+@pytest.mark.parametrize(
+    ("check", "cause"),
+    [(data, "guard_data") for data in ("no_targets", "padding", "end_token")] + [("overfitting", "guard")],
+)
 def test_what_the_guard_found_has_its_cure(check, cause):
     found = OVERFIT.model_copy(update={"check": check})
     assert failed(ExitCode.DIVERGED, numbered([*events(5), found])) == cause
@@ -116,6 +119,8 @@ def test_some_paths_are_named_with_their_reasons_and_the_others_counted():
     _, remedy = unopened_text({f"/data/{number}": "no such file" for number in range(5)})
     assert "/data/0: no such file." in remedy
     assert "2 paths" in remedy
+    _, remedy = unopened_text({"/data/0": "no such file"})
+    assert "more" not in remedy, "each is named"
 
 
 def test_where_the_unread_file_is_kept_is_said():

@@ -7,10 +7,10 @@ from burnish_engine.contract.facts.task_score import TaskChange, TaskScore
 from burnish_engine.contract.run.comparison import ComparedRun, DifferenceRow, RunsComparison
 
 
-def outcome(loss, *, tokens=500, speed=None):
+def outcome(loss, *, tokens=500, **measured):
     return ComparedRun(
         run="r", standing="finished", step=10, total_steps=10, held_out_loss=loss, held_out_tokens=tokens,
-        tokens_per_s=speed,
+        **measured,
     )  # fmt: skip
 
 
@@ -23,10 +23,16 @@ def row(found, label):
 
 
 def test_the_best_of_what_differs_is_marked():
-    found = comparison(outcome(1.5, speed=10.0), outcome(1.25, speed=30.0), outcome(None, speed=30.0))
+    found = comparison(
+        outcome(1.5, tokens_per_s=10.0, memory_bytes=2**31, accuracy=0.25),
+        outcome(1.25, tokens_per_s=30.0, memory_bytes=2**30, accuracy=0.75),
+        outcome(None, tokens_per_s=30.0, memory_bytes=2**32),
+    )
     assert row(found, "Held-out loss").best == {1}
     assert row(found, "Held-out loss").cells == ("1.5000", "1.2500", "–")
     assert row(found, "Tokens/s").best == {1, 2}
+    assert row(found, "Memory, peak").best == {1}
+    assert row(found, "Preferred, held out").best == {1}
     assert row(comparison(outcome(1.5), outcome(1.5)), "Held-out loss").best == frozenset()
     assert row(comparison(outcome(math.nan), outcome(1.5)), "Held-out loss").best == frozenset()
 

@@ -57,6 +57,8 @@ def test_a_verdict_has_its_interval_and_names_the_better_side():
     assert conclusion_text(verdicts(won=False)[0]) == "Not distinguishable"
     assert difference_text(equal) == "0 events"
     assert amount_text("share", -0.0001) == "0"
+    amounts = [amount_text(form, 0.125) for form in ("nats", "share", "points", "count")]
+    assert amounts == ["+0.1250", "+12.5", "+12.5", "+0.1"]
     nothing = loss.model_copy(update={"difference": None})
     assert difference_text(nothing) == ""
 

@@ -1,5 +1,7 @@
 """Text about the guard's verdict, about what was done against trouble, and about stopping early."""
 
+from dataclasses import replace
+
 import pytest
 from app.facts.run_events import OVERFIT, events
 from app.facts.train_scenes import SHIFTED, TRAIN_SCENES
@@ -12,7 +14,7 @@ from burnish_app.wording.guard_text import (
     guard_verdict,
     read_early_stopping,
 )
-from burnish_engine.contract.run.events import BestKept, EvaluationDone, GuardReported, RunEnded
+from burnish_engine.contract.run.events import BestKept, EvaluationDone, GuardReported, RolledBack, RunEnded
 from burnish_engine.contract.run.fold import RunState, fold, fold_all
 
 
@@ -55,6 +57,13 @@ def test_steps_that_were_undone_are_not_told_twice():
     assert bad_steps_text(troubled) == "", "those are the rollback's"
     alone = fold_all(RunState(), TRAIN_SCENES["bad_loss"][1])
     assert bad_steps_text(alone).startswith("1 step without a usable gradient (step 132)")
+    back = RolledBack(step=150, to_step=100, factor=0.5, reason="")
+    around = replace(alone, bad_steps=(100, 101, 150, 151), rollbacks=(back,))
+    assert "(step 100, 151)" in bad_steps_text(around), "the one that was gone back to, and the one after"
+    many = bad_steps_text(replace(alone, bad_steps=tuple(range(1, 7))))
+    assert "6 steps" in many
+    assert "5 ..." in many
+    assert "..." not in bad_steps_text(replace(alone, bad_steps=tuple(range(1, 6))))
 
 
 def evaluation(step, loss):

@@ -5,19 +5,25 @@ import pytest
 from burnish_app.wording.numbers import (
     as_sentence,
     count_text,
+    decimal_text,
     duration_text,
     facts_text,
+    first_sentence,
     percent,
     plural,
     sentence_list,
+    speed_figure,
     speed_text,
 )
 
 
 @pytest.mark.parametrize(
     ("count", "words"),
-    [(0, "0"), (999, "999"), (1000, "1.00 k"), (999_950, "1.00 M"), (596_049_920, "596 M"), (1_720_000_000, "1.72 B")],
-)
+    [
+        (0, "0"), (999, "999"), (1000, "1.00 k"), (9_990, "9.99 k"), (9_996, "10.0 k"), (99_960, "100 k"),
+        (999_950, "1.00 M"), (596_049_920, "596 M"), (1_720_000_000, "1.72 B"),
+    ],
+)  # fmt: skip
 def test_counts(count, words):
     assert count_text(count) == words
 
@@ -25,7 +31,8 @@ def test_counts(count, words):
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (31, "31 s"), (100, "2 min"), (3600, "60 min"), (5400, "1 h 30 min"), (7200, "2 h"), (198_000, "2 days 7 h"),
+        (31, "31 s"), (89, "89 s"), (90, "2 min"), (3600, "60 min"), (5340, "89 min"), (5400, "1 h 30 min"),
+        (7200, "2 h"), (172_740, "47 h 59 min"), (172_800, "2 days"), (198_000, "2 days 7 h"),
         (math.inf, "unknown"), (math.nan, "unknown"), (-1, "unknown"),
     ],
 )  # fmt: skip
@@ -43,12 +50,16 @@ def test_rates_counts_and_lists_read_as_words():
     assert speed_text(18_400) == "18.4 k tokens/s"
     assert speed_text(3.2) == "3.2 tokens/s"
     assert speed_text(math.nan) == "unknown"
+    assert [speed_figure(speed) for speed in (18_400, 10, 3.2)] == ["18,400", "10", "3.2"]
+    assert [decimal_text(value) for value in (5e-5, 1e-8, 2.0)] == ["0.00005", "1e-08", "2"]
     assert (plural(1, "row"), plural(1200, "row"), plural(2, "row is", "rows are")) == (
         "1 row",
         "1,200 rows",
         "2 rows are",
     )
     assert (as_sentence("it runs"), as_sentence("Done!"), as_sentence("")) == ("It runs.", "Done!", "")
+    assert first_sentence("It failed. Try again. Or not.") == ("It failed.", "Try again. Or not.")
+    assert first_sentence("It failed.") == ("It failed.", "")
     assert (sentence_list([]), sentence_list(["a"]), sentence_list(["a", "b", "c"])) == ("", "a", "a, b and c")
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from burnish_app.wording.plain_words import device_text, model_name, model_text, plain_words
 from burnish_app.wording.recipe_text import setting_name, setting_term
-from burnish_engine.contract.recipe.recipe import sections
+from burnish_engine.contract.recipe.recipe import sections, setting_of
 
 KEYS = [f"{section}.{name}" for section, model in sections().items() for name in model.model_fields]
 
@@ -14,6 +14,11 @@ def test_every_key_is_named_as_the_form_names_it(key):
     said = plain_words(f"Lower {key}, then start again.")
     assert key not in said
     assert setting_term(key) in said
+
+
+def test_no_two_settings_share_a_term():
+    terms = [setting_term(key) for key in KEYS if setting_of(key).label]
+    assert len(set(terms)) == len(terms)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +56,8 @@ def test_a_command_stays_as_it_has_to_be_typed():
 
 
 def test_devices_and_the_built_in_model_have_names():
-    assert (device_text("cuda-1"), device_text("")) == ("GPU 1", "")
+    devices = ("cuda-1", "cuda-GPU-8f3a", "cuda", "rocm-0", "")
+    assert [device_text(device) for device in devices] == ["GPU 1", "GPU 8f3a", "cuda", "rocm-0", ""]
     assert "cpu" not in device_text("cpu")
     assert "embedded" not in model_text("embedded") + model_name("embedded")
     assert (model_text("Qwen/Qwen3-0.6B"), model_name("D:\\models\\mine\\")) == ("Qwen/Qwen3-0.6B", "mine")

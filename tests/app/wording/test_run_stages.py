@@ -1,10 +1,11 @@
 """The stages before the first step: what is done, what goes on and for how long, what is to come."""
 
 import random
+from dataclasses import replace
 
-from app.facts.run_events import a_step, numbered
+from app.facts.run_events import a_step, events, numbered
 
-from burnish_app.wording.run_stages import run_stages
+from burnish_app.wording.run_stages import run_facts, run_stages
 from burnish_engine.contract.run.events import PhaseChanged, PhaseProgress
 from burnish_engine.contract.run.fold import RunState, fold_all
 from burnish_engine.contract.wording.sentences import progress_sentence
@@ -53,6 +54,17 @@ def test_stages_that_only_some_runs_have_appear_when_they_come():
     after = {stage.text for stage in run_stages(begun("loading", "preparing", "checking", "evaluating"), now=140.0)}
     assert len(after - before) == 1
     assert run_stages(RunState(), now=0.0)
+
+
+def test_what_is_known_of_a_run_before_its_first_step_has_its_figures():
+    state = fold_all(RunState(), events(0))
+    data = state.data.model_copy(update={"truncated_rows": 3, "dropped_rows": 5})
+    found = dict(run_facts(replace(state, data=data, plan=state.plan.model_copy(update={"seconds": 7200.0}))))
+    assert [found[name] for name in ("Rows", "Of these", "Tokens", "Passes")] == [
+        "1,144 to learn from, 60 held out", "3 cut, 5 left out", "310 k, 68 % of them learned", "93 % full",
+    ]  # fmt: skip
+    assert (found["Steps"], found["Predicted"]) == ("600", "5.9 GiB, 2 h")
+    assert run_facts(RunState()) == []
 
 
 def test_phases_after_a_step_are_not_stages_and_a_new_process_begins_anew():

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from burnish_engine.bench import gguf as module
-from burnish_engine.bench.gguf import bench_file, gguf_files, usual_threads
+from burnish_engine.bench.gguf import bench_file, gguf_files, processor, usual_threads
 from burnish_engine.bench.gguf_phone import SUITS_ARM, cache_bytes, on_phones, type_text
-from burnish_engine.bench.gguf_result import read_llama_bench
+from burnish_engine.bench.gguf_result import FileBench, Speed, read_llama_bench
+from burnish_engine.cli.machine.bench_gguf import show_benches
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.export.gguf.header import GgufHeader, read_header
@@ -48,6 +49,38 @@ def test_threads_go_up_to_every_core(monkeypatch):
     assert usual_threads() == [1]
 
 
+def test_a_processor_is_named_with_its_cores(monkeypatch, tmp_path):
+    (tmp_path / "cpuinfo").write_text("processor : 0\nmodel name\t: Lamp 9000: 3 GHz\n")
+    monkeypatch.setattr(module, "usable_cores", lambda: 6)
+    monkeypatch.setattr(module, "Path", lambda _name: tmp_path / "cpuinfo")
+    assert processor() == "Lamp 9000: 3 GHz, 6 cores"
+    monkeypatch.setattr(module, "Path", lambda _name: tmp_path / "none")
+    assert processor().endswith(", 6 cores")
+
+
+def test_the_number_of_threads_that_generates_fastest_is_named(file, capsys):
+    speeds = [Speed(threads=n, prompt_tokens=9, generated_tokens_per_s=rate) for n, rate in ((1, 9.5), (2, 30.0))]
+    bench = FileBench(file="m.gguf", device="Lamp", bytes=10**8, type="F16", speeds=[*speeds, speeds[0]])
+    assert bench.fastest == speeds[1]
+    assert FileBench(file="m.gguf", device="Lamp", speeds=[Speed(threads=1, prompt_tokens=9)]).fastest is None
+    show_benches([file, file], [bench, bench.model_copy(update={"file": "large.gguf", "bytes": 10**10})], [])
+    *_, phone, too_big = [line for line in capsys.readouterr().out.splitlines() if line.strip()][:-1]
+    assert ("context" in phone, "too big" in phone) == (True, False)
+    assert too_big.count("too big") == 3
+
+
+def test_a_row_of_the_table_says_once_what_all_threads_share(file, capsys):
+    speeds = [
+        Speed(threads=n, prompt_tokens=9, prompt_tokens_per_s=50.0, first_token_ms=12.0, generated_tokens_per_s=8.0 + n)
+        for n in (1, 2)
+    ]
+    show_benches([file], [FileBench(file="m.gguf", device="Lamp", bytes=10**8, load_s=0.5, speeds=speeds)], [])
+    _, _, one, two, fastest, *_ = capsys.readouterr().out.splitlines()
+    assert one.split() == ["m.gguf", "0.10", "GB", "1", "50.0", "9.0", "12", "ms", "0.50", "s"]
+    assert two.split() == ["2", "50.0", "10.0", "12", "ms"]
+    assert "2 threads, 10.0 tokens/s" in fastest
+
+
 def test_folders_are_looked_into(file, tmp_path):
     assert gguf_files([file.parent]) == [file]
     with pytest.raises(UsageError, match=r"no \.gguf file in"):
@@ -76,6 +109,8 @@ def header(**keys):
 def test_the_context_that_fits_a_phone():
     # Llama-3.2-1B: 32 KiB of keys and values a token; 0.45 x 4 GiB - 0.81 GB - 0.26 GB of logits and 0.16 GB.
     assert cache_bytes(header(), 1) == 32 * 1024
+    unsaid = {"llama.attention.key_length": 0, "llama.attention.value_length": 0}
+    assert cache_bytes(header(**unsaid), 1) == 32 * 1024, "heads are as wide as the embedding divided among them"
     small, usual, large = on_phones(header(), 810_000_000)
     assert [small.context, usual.context, large.context] == [16384, 32768, 65536]
     assert [phone.context for phone in on_phones(header(), 4_000_000_000)] == [0, 0, 0]
@@ -116,6 +151,9 @@ def test_a_phones_result_is_taken_in(tmp_path):
     assert (six.threads, six.prompt_tokens_per_s, six.generated_tokens_per_s) == (6, 70.0, None)
     (tmp_path / "lines.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     assert read_llama_bench(tmp_path / "lines.jsonl") == [found]
+    (tmp_path / "pc.json").write_text(json.dumps([phone_result(model_filename="C:\\models\\m.gguf", gpu_info="Lamp")]))
+    (found,) = read_llama_bench(tmp_path / "pc.json")
+    assert (found.file, found.device) == ("m.gguf", "Snapdragon 8 Lamp")
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,18 @@
 import pytest
 
 from burnish_engine.bench import shared_step
+from burnish_engine.bench.progress import part_of
 from burnish_engine.bench.shared_step import expected_exchange_ms, shared_steps
 from burnish_engine.bench.step_options import StepOptions
 
 from support.machines.measured_hosts import four_h100
+
+
+def test_parts_of_a_measurement_share_its_progress_evenly():
+    told = []
+    part_of(part_of(told.append, 1, 4), 1, 2)(0.5)
+    part_of(told.append, 3, 4)(1.0)
+    assert told == [(1 + 0.75) / 4, 1.0]
 
 
 @pytest.mark.full

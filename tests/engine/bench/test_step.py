@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from burnish_engine.advise.facts.catalog import catalog
 from burnish_engine.bench import shapes, step
 from burnish_engine.bench.documents import LAST_ID, packs, preference_documents, recorded_packs
 from burnish_engine.bench.step import StepBench, kind_of, summarize
@@ -16,6 +17,7 @@ from burnish_engine.contract.errors import DoesNotFitError, UsageError
 from burnish_engine.contract.garbage import collect_seldom
 from burnish_engine.models.decoder.frozen.coded_weights import Nf4CodedWeight, StoredCodedWeight
 from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight
+from burnish_engine.models.families import family
 from burnish_kernels.moe_route import op as moe_route
 
 VOCABULARY = 40_064
@@ -110,8 +112,10 @@ def test_two_measurements_train_the_same():
     first, second = (StepBench(options()).run() for _ in range(2))
     assert first["loss"] == second["loss"]
     assert first["grad_norm"] == second["grad_norm"]
-    recomputing = StepBench(options(keep=("attention",))).run()
-    assert recomputing["loss"] == pytest.approx(first["loss"], rel=1e-5)
+    shorter = StepBench(options(keep=("attention",), steps=1)).run()  # recomputing, too
+    for figure in ("loss", "grad_norm"):
+        assert shorter[figure][0] == pytest.approx(first[figure][0], rel=1e-5)
+        assert shorter[figure][1] != pytest.approx(first[figure][1], rel=1e-5)
 
 
 @pytest.mark.full
@@ -148,9 +152,14 @@ def test_8_bit_products_in_fp32_are_not_measured():
 
 
 @pytest.mark.parametrize("name", [name for name in shapes.CONFIGS if name != "tiny"])
-def test_every_shape_has_a_vocabulary_for_the_documents(name):
+def test_every_shape_is_as_large_as_its_model_and_has_a_vocabulary_for_the_documents(name):
     spec = shapes.shape(name)
     assert spec.vocab_size > LAST_ID
+    called = {"llama-3.1-70b": "llama-3.3-70b"}.get(name, name)
+    published = {model.parameters for model in catalog() if called in model.name.lower()}
+    if name != "gpt-oss-20b":  # its experts are stored packed
+        (weights,) = published
+        assert sum(map(math.prod, family(spec.family).tensors(spec).values())) == pytest.approx(weights, rel=1e-6)
 
 
 @pytest.mark.full

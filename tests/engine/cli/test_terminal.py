@@ -3,12 +3,13 @@
 import errno
 import io
 import json
+import math
 import sys
 
 import pytest
 
 from burnish_engine.cli.main import main
-from burnish_engine.cli.terminal import Terminal, out, print_json, print_raw, say_error, styled
+from burnish_engine.cli.terminal import Terminal, duration, out, print_json, print_raw, say_error, styled
 from burnish_engine.contract.paths import runs_dir
 from burnish_engine.contract.plain_text import one_line, printable
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -24,6 +25,18 @@ SEEN = "[/bold] [data] [red] :smile: \\x1b]0;title\\x07\\x1b[2J\\x9b31m\\x0d\\u2
 
 def harmless(text):
     return not any(sign in text for sign in ("\x1b", "\x07", "\x9b", "\r", "\u202e"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.4, "0 s"), (59, "59 s"), (60, "1 min 00 s"), (95, "1 min 35 s"), (3599, "59 min 59 s"),
+        (3600, "1 h 00 min"), (5432, "1 h 30 min"), (90_061, "25 h 01 min"), (math.inf, "unknown"),
+        (math.nan, "unknown"), (-1, "unknown"),
+    ],
+)  # fmt: skip
+def test_times_read_as_people_say_them(seconds, words):
+    assert duration(seconds) == words
 
 
 @pytest.fixture(scope="module")

@@ -65,6 +65,8 @@ def test_a_file_without_permission_to_read_could_not_be_read(tmp_path, monkeypat
     assert cannot_open(file, denied).exit_code is ExitCode.NO_SPACE  # it was to be made
     file.touch()
     assert "could not be written" in str(cannot_open(file, denied))
+    monkeypatch.setattr(os, "access", lambda _path, mode: mode != os.W_OK)
+    assert "could not be written" in str(cannot_open(file, denied)), "it can be read"
     for hidden in (file, tmp_path):
         monkeypatch.setattr(os, "access", lambda path, _mode, hidden=hidden: path != hidden)
         error = cannot_open(file, denied)

@@ -1,6 +1,7 @@
 """`burnish duel`: what is refused, and what a dry run says."""
 
 import json
+import re
 from contextlib import nullcontext
 
 import pytest
@@ -50,6 +51,8 @@ def test_a_dry_run_shows_differences_runs_and_time_and_writes_nothing(write, tmp
                   "Predicted training time", "5 steps", "Energy is not measured here"):  # fmt: skip
         assert words in text
     assert text.index("adapter.rank") < text.index("12 runs")
+    least, most = re.search(r"training time: (.+?) \(at most (.+?)\)", text).groups()
+    assert least != most
     assert sorted(tmp_path.rglob("*")) == before
     text, _ = said(capsys, "duel", *files, "--dry-run", "--json", "--factors", "1", "--seeds", "5", code=0)
     document = json.loads(text)

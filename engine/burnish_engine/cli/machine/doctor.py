@@ -23,7 +23,7 @@ from burnish_engine.contract.facts.machine import (
 from burnish_engine.contract.units import file_size, memory_size, plural
 from burnish_engine.hardware.checkup import check_up
 
-_LABEL = 11  # width of the left column
+_LABEL = 12  # width of the left column, a space more than "host memory"
 
 
 def doctor(

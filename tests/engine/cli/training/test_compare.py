@@ -101,6 +101,19 @@ def test_the_table_and_the_document_say_the_same(capsys):
     assert "3 s" in lines["training time"]
 
 
+def test_long_values_keep_their_ends_which_tell_them_apart(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in ("first", "second"):
+        start = f"/runs/{'a-rather-long-name-' * 5}/{name}"
+        create_run(Recipe.model_validate({"adapter": {"start": start}}), runs_dir() / name)
+    assert main(["runs", "compare", "first", "second"]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("adapter.start"))
+    _, *values = line.split()
+    assert [(len(value), value[:3], value.rpartition("/")[2]) for value in values] == [
+        (60, "...", "first"), (60, "...", "second"),
+    ]  # fmt: skip
+
+
 @pytest.mark.full
 def test_cards_are_compared_and_a_missing_one_is_a_note(capsys):
     first, second = make("a", losses=[1.0]), make("b", losses=[1.0])

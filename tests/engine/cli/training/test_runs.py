@@ -1,13 +1,18 @@
 """`burnish runs show` and `burnish runs queue`: what a run's figures were, how it goes on, and what it waits for."""
 
+import time
+
 import pytest
 
 from burnish_engine.cli.main import main
+from burnish_engine.cli.training import runs as module
 from burnish_engine.contract.paths import runs_dir
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.run.commands import Command
 from burnish_engine.contract.run.events import StepDone
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.jobs import lease
+from burnish_engine.runs.process import own_identity
 from burnish_engine.runs.store import create_run, read_state, write_state
 
 
@@ -26,6 +31,13 @@ def make(name, status="finished", **figures):
     return paths
 
 
+def bring_to_life(paths):
+    """Make this process the one that trains a run."""
+    pid, created = own_identity()
+    own = {"pid": pid, "process_created": created, "heartbeat": time.time()}
+    write_state(paths, read_state(paths).model_copy(update=own))
+
+
 @pytest.mark.full
 def test_steps_of_preferences_have_their_margin(capsys):
     make("pairs", margin=0.25, accuracy=1.0)
@@ -35,11 +47,32 @@ def test_steps_of_preferences_have_their_margin(capsys):
         assert ("margin 0.25" in capsys.readouterr().out) is known
 
 
-@pytest.mark.parametrize(("status", "goes_on"), [("stopped", True), ("suspended", True), ("finished", False)])
-def test_a_run_that_can_go_on_says_by_which_command(capsys, status, goes_on):
-    make("lamp", status)
+@pytest.mark.parametrize(
+    ("status", "alive", "goes_on"),
+    [
+        ("stopped", False, True), ("suspended", False, True), ("running", False, True), ("paused", True, True),
+        ("running", True, False), ("finished", False, False),
+    ],
+)  # fmt: skip
+def test_a_run_that_can_go_on_says_by_which_command(capsys, status, alive, goes_on):
+    paths = make("lamp", status)
+    if alive:
+        bring_to_life(paths)
     assert main(["runs", "show", "lamp"]) == 0
     assert ("burnish runs resume lamp" in capsys.readouterr().out) is goes_on
+
+
+@pytest.mark.parametrize(
+    ("typed", "sent"),
+    [(["stop"], "stop"), (["stop", "--now"], "stop_now"), (["smaller-plan"], "smaller_plan"), (["pause"], "pause")],
+)
+def test_a_command_reaches_the_run_as_it_was_meant(capsys, monkeypatch, typed, sent):
+    monkeypatch.setattr(module, "_ACK_TIMEOUT_S", 0.0)
+    paths = make("lamp", "running")
+    bring_to_life(paths)
+    assert main(["runs", typed[0], "lamp", *typed[1:]]) == 0
+    assert [Command.model_validate_json(line).name for line in paths.control.read_text().splitlines()] == [sent]
+    assert "not answered yet" in capsys.readouterr().out
 
 
 def test_a_run_that_waits_is_not_listed_as_started(capsys):

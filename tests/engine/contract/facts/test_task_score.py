@@ -35,6 +35,8 @@ def test_only_rows_that_differ_count():
     before, after = [True] * 40 + [False] * 10, [True] * 38 + [False] * 2 + [True] * 10
     found = change(before, after)
     assert (found.gained, found.lost) == (10, 2)
+    assert "10 rows gained, 2 lost" in found.text
+    assert "40 of 50 (80 %) -> 48 of 50 (96 %)" in found.text
     assert found.p_value == pytest.approx(2 * (1 + 12 + 66) / 2**12)
     assert found.verdict == "better"
 

@@ -54,6 +54,11 @@ def test_what_is_no_sweep_is_refused(settings, words):
         expand(Recipe(), settings)
 
 
+def test_the_largest_sweep_is_made():
+    seeds = SweepSetting(key="train.seed", values=list(range(MAX_RUNS)))
+    assert len(expand(Recipe(), [seeds])) == MAX_RUNS
+
+
 @pytest.mark.parametrize(
     ("key", "text", "values"),
     [

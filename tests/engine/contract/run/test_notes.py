@@ -35,6 +35,12 @@ def test_what_is_too_long_is_refused_and_the_former_notes_stay(tmp_path, tags, t
     assert read_notes(paths).tags == ("mine",)
 
 
+def test_the_largest_notes_are_kept_whole(tmp_path):
+    tags = [f"{number}".ljust(40, "x") for number in range(MAX_TAGS)]
+    assert write_notes(RunPaths(tmp_path), tags, "x" * 4000) == read_notes(RunPaths(tmp_path))
+    assert read_notes(RunPaths(tmp_path)) == RunNotes(tags=tuple(tags), text="x" * 4000)
+
+
 def test_repetitions_do_not_count():
     assert RunNotes(tags=("a",) * (MAX_TAGS + 1)).tags == ("a",)
 

@@ -11,7 +11,7 @@ start finds a stamp in there and goes straight on. `test` without ARGS runs ruff
     BURNISH_TORCH_INDEX   where torch comes from: the address under which cu130/, cu126/ and cpu/ lie, or a complete one
     BURNISH_LLAMA_INDEX   an index with prebuilt wheels of llama-cpp-python
     BURNISH_WHEELHOUSE    a folder of wheels to look into as well
-    BURNISH_ALLOW_CPU     1: go on without the GPU where it cannot be used
+    BURNISH_ALLOW_CPU     1: continue without the GPU where it cannot be used
     CMAKE_ARGS            your own options for compiling llama.cpp
 
 pip's own variables and configuration files keep working.

@@ -98,7 +98,7 @@ def choose(facts: Facts) -> Choice:
     warnings: list[str] = []
     build, error = _build(facts, warnings)
     if error and facts.allow_cpu:
-        warnings = [f"Going on without the GPU, because BURNISH_ALLOW_CPU is set. Otherwise: {error}"]
+        warnings = [f"Continuing without the GPU, because BURNISH_ALLOW_CPU is set. Otherwise: {error}"]
         build, error = "cpu", ""
     if error:
         return Choice(error=error)
@@ -226,7 +226,7 @@ def _silent_gpu_error(facts: Facts) -> str:
             "with access to the GPU (--gpus all)."
         )
     return (
-        f"An NVIDIA GPU is in this machine ({seen}), but its driver does not answer.{said} {remedy} To go on without "
+        f"An NVIDIA GPU is here ({seen}), but its driver does not answer.{said} {remedy} To continue without "
         "the GPU, set BURNISH_ALLOW_CPU=1."
     )
 
@@ -236,7 +236,7 @@ def _no_line_error(facts: Facts, best: Gpu) -> str:
     if not fitting:
         return (
             f"{_named(best)} is too old: torch {TORCH_VERSION} starts at compute capability 5.0. Use a newer GPU, "
-            "or set BURNISH_ALLOW_CPU=1 to go on without it."
+            "or set BURNISH_ALLOW_CPU=1 to continue without it."
         )
     where = " in Windows (not inside WSL)" if facts.wsl else ""
     return (

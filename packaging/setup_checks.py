@@ -21,7 +21,7 @@ SPACE_NEEDED = {"cpu": (int(3.7 * GB), int(1.6 * GB)), "cuda": (int(7.5 * GB), i
 
 
 class SetupProblem(Exception):  # noqa: N818 - it tells a person, it is no programming error
-    """A set-up that cannot go on.
+    """A set-up that cannot continue.
 
     Args:
         message: paragraph: what happened, the value found, what to do.
@@ -162,5 +162,5 @@ def trial_problem(
         )
     return (
         f"The GPU is there, but torch cannot use it ({found}): {trial.get('gpu_error') or 'no GPU visible'}. "
-        f"{remedy} To go on without the GPU, set BURNISH_ALLOW_CPU=1."
+        f"{remedy} To continue without the GPU, set BURNISH_ALLOW_CPU=1."
     )

@@ -60,7 +60,7 @@ def main(arguments: list[str], usage: str) -> int:
         say(f"\nA file could not be read or written: {error}. Check the folder's owner and rights, and the free space.")
         return NO_SPACE
     except KeyboardInterrupt:
-        say("\nStopped. The next start goes on from here.")
+        say("\nStopped. The next start continues from here.")
         return STOPPED
 
 

@@ -195,7 +195,7 @@ def _try_lock(handle: BinaryIO) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        return True  # some network file systems know no locks; better to go on than to refuse them
+        return True  # some network file systems know no locks; better to continue than to refuse them
     return True
 
 

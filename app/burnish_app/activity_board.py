@@ -1,4 +1,4 @@
-"""One place for all that goes on: each source reports its own, and the time left is estimated where none is told."""
+"""One place for all that is running: each source reports its own, and the time left is estimated where none is told."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from burnish_app.wording.activity import Activity
 
 
 class ActivityBoard(QObject):
-    """Gathers what goes on from any number of sources.
+    """Gathers what continues from any number of sources.
 
     Args:
         parent: parent in Qt's object tree.
@@ -21,7 +21,7 @@ class ActivityBoard(QObject):
 
     Attributes:
         changed: signal without arguments, emitted after a source reported.
-        activities: all that goes on, source by source.
+        activities: all that is running, source by source.
     """
 
     changed = Signal()
@@ -38,7 +38,7 @@ class ActivityBoard(QObject):
 
         Args:
             source: name of the source, such as the key of a page.
-            activities: all of its activities; empty: nothing goes on.
+            activities: all of its activities; empty: nothing continues.
         """
         self._sources[source] = list(activities)
         found = [one for activities in self._sources.values() for one in activities]

@@ -1,4 +1,4 @@
-"""Keeps what goes on in view: the button of the sidebar, the list over the page, and the requests that stop it."""
+"""Keeps what continues in view: the button of the sidebar, the list over the page, and the requests that stop it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GOES_ON = tr("It continues when this window closes.")
 
 
 class ActivityWatch(SidebarPanel["ActivityPanel"]):
-    """Connects the board of what goes on with the sidebar and the list.
+    """Connects the board of what continues with the sidebar and the list.
 
     Args:
         client: connection to the engine.
@@ -58,7 +58,7 @@ class ActivityWatch(SidebarPanel["ActivityPanel"]):
 
     @property
     def lasting(self) -> list[Activity]:
-        """The activities that go on when the window closes."""
+        """The activities that continue when the window closes."""
         return [one for one in self.board.activities if one.outlives]
 
     def _show(self) -> None:

@@ -1,4 +1,4 @@
-"""Closing the window while something goes on: the question, and what stops it."""
+"""Closing the window while something continues: the question, and what stops it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _MOST_LINES = 5
 
 
 class Closing:
-    """Asks before the window closes while something goes on, and closes it as the person decides.
+    """Asks before the window closes while something continues, and closes it as the person decides.
 
     Args:
         window: window that is to be closed.
         client: connection to the engine.
         preferences: settings of the window.
-        activity: what goes on.
+        activity: what continues.
         failed: function called with the `Failure` of each request to stop something.
 
     Attributes:
@@ -72,7 +72,7 @@ class Closing:
             question.deleteLater()
 
     def _leave(self, never_again: bool) -> None:
-        """Close the window; what goes on goes on."""
+        """Close the window; what continues continues."""
         if never_again:
             self._preferences.asks_on_close = False
         self._close()
@@ -86,12 +86,12 @@ class Closing:
 
 
 class ClosingQuestion(QMessageBox):
-    """Asks whether what goes on shall go on without the window.
+    """Asks whether what continues shall continue without the window.
 
     Args:
         parent: window that is to be closed.
-        activities: runs, exports, duels and downloads that go on.
-        leave: function called where they shall go on, with whether nothing shall be asked again.
+        activities: runs, exports, duels and downloads that are running.
+        leave: function called where they shall continue, with whether nothing shall be asked again.
         stop: function called where they shall be stopped first.
 
     Attributes:
@@ -110,11 +110,11 @@ class ClosingQuestion(QMessageBox):
     ) -> None:
         super().__init__(parent)
         self.setWindowTitle(tr("Close Burnish?"))
-        self.setText(tr("Work goes on. It does not need this window."))
+        self.setText(tr("Work continues. It does not need this window."))
         lines = [f"{one.name}: {one.what}, {one.progress}".rstrip(", ") for one in activities[:_MOST_LINES]]
         if len(activities) > _MOST_LINES:
             lines.append(tr("and {n} more").format(n=len(activities) - _MOST_LINES))
-        lines += ["", tr("A stopped run, duel or download can go on later; a stopped export has to start again.")]
+        lines += ["", tr("A stopped run, duel or download can continue later; a stopped export has to start again.")]
         self.setInformativeText("\n".join(lines))
         for label in self.findChildren(QLabel):
             label.setTextFormat(Qt.TextFormat.PlainText)  # a run's name is no markup
@@ -148,11 +148,11 @@ def stop_all(
     failed: Callable[[Failure], object],
     owner: QWidget,
 ) -> None:
-    """Ask all that goes on to stop.
+    """Ask all that continues to stop.
 
     Args:
         client: connection to the engine.
-        activities: runs, exports, duels and downloads that go on; at least one.
+        activities: runs, exports, duels and downloads that are running; at least one.
         done: function called once all were asked.
         failed: function called for each that could not be asked; `done` is not called then.
         owner: window whose end ends the waiting.

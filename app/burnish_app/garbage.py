@@ -2,7 +2,7 @@
 
 Python by itself collects wherever an allocation happens to be one too many: in a thread that parses lines, or in a
 virtual method that Qt calls while it goes through all widgets, as a change of the style sheet does. Widgets in cycles
-are destroyed then (those that another thread found at the next Python instruction of the window's), and Qt goes on
+are destroyed then (those that another thread found at the next Python instruction of the window's), and Qt continues
 with pointers to nothing.
 """
 

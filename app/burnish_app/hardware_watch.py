@@ -94,7 +94,7 @@ class HardwareWatch(SidebarPanel["HardwarePanel"]):
         return self._run_on(alarm.gpu) is not None
 
     def _remedy(self, alarm: Alarm) -> None:
-        """Ask the run on the GPU to go on with less memory from its next step."""
+        """Ask the run on the GPU to continue with less memory from its next step."""
         run = self._run_on(alarm.gpu)
         if run is None or alarm.key in self._asked:
             return

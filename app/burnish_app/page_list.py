@@ -139,7 +139,7 @@ class PageImports(QObject):
         """Import nothing more and send no more signals.
 
         Args:
-            wait_s: longest time to wait for the import that goes on, seconds. One that hangs ends with the process.
+            wait_s: longest time to wait for the import that is running, seconds. One that hangs ends with the process.
         """
         self._closed = True
         self._timer.stop()

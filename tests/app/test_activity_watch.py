@@ -1,4 +1,4 @@
-"""One place for what goes on: any source reports to it, and it is opened and stopped from every page."""
+"""One place for what continues: any source reports to it, and it is opened and stopped from every page."""
 
 import pytest
 from app.facts.run_summaries import summary
@@ -40,7 +40,7 @@ def test_an_activity_in_words():
 
 @pytest.fixture
 def watched(qtbot, window, answers, tmp_path):
-    """A window beside which a run and an export go on."""
+    """A window beside which a run and an export continue."""
     job = ExportJob(status="running", share=0.36)
     other = summary("finished", 600, folder=str(tmp_path), name="other").model_copy(update={"export": job})
     answers.result("runs", runs=[summary("running"), other])

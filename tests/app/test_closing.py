@@ -1,4 +1,4 @@
-"""Closing the window while something goes on: it asks once, and does what was chosen."""
+"""Closing the window while something continues: it asks once, and does what was chosen."""
 
 import pytest
 from app.facts.run_summaries import summary
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("asked_on_closing")
 
 @pytest.fixture
 def busy(qtbot, window, answers, tmp_path):
-    """A window beside which a run and an export go on."""
+    """A window beside which a run and an export continue."""
     job = ExportJob(status="running", share=0.36)
     other = summary("finished", 600, folder=str(tmp_path), name="other").model_copy(update={"export": job})
     answers.result("runs", runs=[summary("running"), other])

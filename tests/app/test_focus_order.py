@@ -1,4 +1,4 @@
-"""Tab visits all that can be used on a page, once, and goes on to the right or downward."""
+"""Tab visits all that can be used on a page, once, and continues to the right or downward."""
 
 from itertools import pairwise
 

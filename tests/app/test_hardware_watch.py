@@ -14,7 +14,7 @@ def feed(window, lines):
 
 @pytest.fixture
 def running(window):
-    """A run that goes on, on the first GPU."""
+    """A run that is running, on the first GPU."""
     run = summary("running")
     run = run.model_copy(update={"state": run.state.model_copy(update={"device": "cuda-0"})})
     window.runs_poller.stop()

@@ -230,7 +230,7 @@ def fill_train(qtbot, answers, window):
 
 
 def fill_try_out(qtbot, answers, window):
-    """Show a run that went on from an adapter, of which three models answer."""
+    """Show a run that continued from an adapter, of which three models answer."""
     run = user_data_dir() / "runs" / "further"
     for adapter in ("adapter", "start"):
         (run / adapter).mkdir(parents=True)

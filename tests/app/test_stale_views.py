@@ -196,7 +196,7 @@ def test_train_shows_nothing_of_the_run_that_was_shown_before(qtbot, window, ben
     assert page.shown_banner is None
     assert len(page.events.steps) == 0
     assert len(page._samples) == 0
-    page._advanced(former.folder, late)  # read before the person went on, delivered after
+    page._advanced(former.folder, late)  # read before the person continued, delivered after
     assert len(page.events.steps) == 0
     assert page._stopping.patience == 4
 

@@ -2,11 +2,11 @@
 
     python tests/bench on_gpu --out results tests cards contexts context24 grid offload curve mixes replies masking
 
-Writes `NAME.jsonl` (rows) or `NAME.log` (what was printed) into the folder, and goes on after a failure. `tests` share
+Writes `NAME.jsonl` (rows) or `NAME.log` (what was said) into the folder, and continues after failures. `tests` share
 the card among eight processes; everything else that is timed runs alone. With `--side-by-side` each job has a GPU of
 its own: several at once, by turns where there are fewer GPUs than jobs.
 
-`scratch` and `lora` are the duels of `tests/bench/duels`, a run on each GPU that this process sees. They go on where
+`scratch` and `lora` are the duels of `tests/bench/duels`, a run on each GPU that this process sees. They continue where
 they were ended after `--limit-s` seconds, and leave what they found as `NAME.tgz` (without the runs' folders), which
 `--given FOLDER` takes back on another machine. For `scratch` that folder holds `corpus.jsonl.xz` (see `corpus`; above
 64 MiB unpacked, so that its tokens are cached) and `tokenizer/` with the embedded model's tokenizer; for `lora` the
@@ -229,7 +229,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--given", type=Path, default=Path())
-    parser.add_argument("--limit-s", type=float, default=480, help="after which a duel is ended, to go on later")
+    parser.add_argument("--limit-s", type=float, default=480, help="after which a duel is ended, to continue later")
     parser.add_argument("jobs", nargs="+", choices=sorted([*JOBS, *DUELS]))
     parser.add_argument("--side-by-side", action="store_true")
     options = parser.parse_args()

@@ -35,7 +35,7 @@ def test_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None
     [
         (SetupProblem("No room.", NO_SPACE), NO_SPACE, "No room."),
         (PermissionError(13, "Permission denied", "x"), NO_SPACE, "owner and rights"),
-        (KeyboardInterrupt(), STOPPED, "goes on from here"),
+        (KeyboardInterrupt(), STOPPED, "continues from here"),
     ],
 )
 def test_failures_are_paragraphs_with_exit_codes(

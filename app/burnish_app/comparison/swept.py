@@ -74,7 +74,7 @@ def ranked(rows: Sequence[SweepRow]) -> list[SweepRow]:
 
 
 def unfinished(rows: Sequence[SweepRow]) -> list[SweepRow]:
-    """Return the runs that go on, or wait."""
+    """Return the runs that are running, or wait."""
     return [row for row in rows if row.run.standing not in _ENDED]
 
 

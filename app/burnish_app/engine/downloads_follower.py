@@ -1,4 +1,4 @@
-"""Follows the queue of downloads: asks the engine once a second while one is going on, else only when told to."""
+"""Follows the queue of downloads: asks the engine once a second while one is running, else only when told to."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class DownloadsFollower(QObject):
             self._question.ask(DownloadsRequest)
 
     def start(self, name: str, token: str = "") -> None:
-        """Queue a model, or go on with its download.
+        """Queue a model, or continue with its download.
 
         Args:
             name: name of the model on the hub.

@@ -1,4 +1,4 @@
-"""Polls the engine for the status of all runs, and for the benchmarks that go on."""
+"""Polls the engine for the status of all runs, and for the benchmarks that are running."""
 
 from __future__ import annotations
 

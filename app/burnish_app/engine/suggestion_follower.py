@@ -99,7 +99,7 @@ class SuggestionFollower(QObject):
         bench, target = self._bench, self._bench.target
         data = bench.data_files, bench.validation_files
         where = bench.recipe.devices.where
-        # A machine elsewhere counts once it said what it is, and goes on to count where its connection is lost.
+        # A machine elsewhere counts once it said what it is, and continues to count where its connection is lost.
         is_known = where == self._there.where and (self._there.machine is not None or where == self._place)
         learned = bench.recipe.preference.objective
         return bench.model_path, *data, learned, target.kind, target.ram_gib, where if is_known else ""

@@ -17,7 +17,7 @@ def start_thread(
     """Start a thread that works for a Qt object, and keep the object until the thread is over.
 
     A thread that dropped the last reference would run Qt's destructor, which holds one of Qt's locks while it waits for
-    Python's. The window's thread can hold Python's and wait for Qt's: then neither goes on.
+    Python's. The window's thread can hold Python's and wait for Qt's: then neither continues.
 
     Args:
         owner: object whose signals the thread emits. Called in its own thread.

@@ -50,9 +50,9 @@ def page_state(
 
 
 def _primary(bad: int, *, has_files: bool, has_failed: bool, asks_columns: bool) -> ButtonState:
-    """Go on to the recipe, without the files that cannot be trained on."""
+    """Continue to the recipe, without the files that cannot be trained on."""
     if bad:
-        text = tr("Leave out {files} and go on").format(files=plural(bad, "file"))
+        text = tr("Leave out {files} and continue").format(files=plural(bad, "file"))
     elif not has_files:
         text = tr("Add data first")
     elif not has_failed:

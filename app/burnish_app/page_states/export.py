@@ -27,7 +27,7 @@ class ExportNotice(NamedTuple):
 
 
 def is_running(job: ExportJob | None) -> bool:
-    """Whether an export goes on."""
+    """Whether an export continues."""
     return job is not None and job.status == "running"
 
 

@@ -25,7 +25,7 @@ def page_state(runs: Sequence[RunSummary], selection: Sequence[RunSummary], most
     known = plural(len(runs), "run") if runs else ""
     return PageState(
         status="busy" if alive else "done" if runs else "empty",
-        subtitle=tr("{runs}, {alive} going on").format(runs=known, alive=alive) if alive else known,
+        subtitle=tr("{runs}, {alive} running").format(runs=known, alive=alive) if alive else known,
         parts=seen(nothing=not runs, card=runs, details=selection),
         primary=_primary(len(selection), most_compared),
         buttons=_buttons(selection),

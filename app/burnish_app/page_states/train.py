@@ -31,7 +31,7 @@ class TrainState(PageState):
 
     Attributes:
         description: status of the run in words; None: there is no run.
-        can_go_on: whether nothing has to come before the run can go on.
+        can_go_on: whether nothing has to come before the run can continue.
         problem: what went wrong and what to do about it; empty: the run did not fail.
     """
 
@@ -48,7 +48,7 @@ def page_state(
     Args:
         summary: summary of the run; None: there is none.
         events: state folded from the run's events so far.
-        cure: what has to come before the run can go on, as `needed_first` says.
+        cure: what has to come before the run can continue, as `needed_first` says.
         is_asked: whether a command to the run is not answered yet.
     """
     if summary is None:

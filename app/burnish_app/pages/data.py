@@ -266,7 +266,7 @@ class DataPage(Page):
         self._columns_found()
 
     def _go_on(self) -> None:
-        """Leave out the files that cannot be trained on, and go on to the recipe."""
+        """Leave out the files that cannot be trained on, and continue to the recipe."""
         if self.does == "leave_out":
             bad = {file.entry for file in bad_files(self.bench.dataset)}
             self._use([file for entry, file in enumerate(self.bench.data_files) if entry not in bad])

@@ -114,7 +114,7 @@ class HardwarePage(Page):
         self._report(done / total if total else None)
 
     def _report(self, share: float | None = None) -> None:
-        """Report the check-up that goes on, and how far it is."""
+        """Report the check-up that is running, and how far it is."""
         going = Activity(
             self.key,
             "check-up",

@@ -86,7 +86,7 @@ class ModelPage(Page):
         self.set_primary(tr("Next: add data"), lambda: self.go_to.emit("data"), "next")
         bench.changed.connect(self._bench_changed)
         self._show_choice()
-        QTimer.singleShot(0, self, self.downloads.ask)  # some may go on since the window was last open
+        QTimer.singleShot(0, self, self.downloads.ask)  # some may continue since the window was last open
 
     def _make_list(self) -> Card:
         card = Card(tr("All models"), icon_name="layers")
@@ -121,11 +121,11 @@ class ModelPage(Page):
         self.activities_changed.emit([download_activity(one) for one in going])
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
-        """Offer the runs' adapters to go on from."""
+        """Offer the runs' adapters to continue from."""
         self.start.show_runs(runs)
 
     def take_drop(self, paths: list[str], *, instead: bool = False) -> None:
-        """Choose the model whose folder was dropped, or go on from the adapter or run in it."""
+        """Choose the model whose folder was dropped, or continue from the adapter or run in it."""
         folder = Path(paths[0])
         if is_file(folder / CONFIG_FILE) or is_file(RunPaths(folder).adapter / CONFIG_FILE):
             self.clear_banner()

@@ -141,7 +141,7 @@ _STEPS = (
     ("model", tr("Model"), tr("What to start from; one is chosen already.")),
     ("data", tr("Data"), tr("What it shall learn, and what is odd about it.")),
     ("recipe", tr("Recipe"), tr("Every setting with its reason, and whether it fits.")),
-    ("train", tr("Train"), tr("Loss, checks and replies as it learns. It goes on when the window closes.")),
+    ("train", tr("Train"), tr("Loss, checks and replies as it learns. It continues when the window closes.")),
     ("try_out", tr("Try it"), tr("Before and after training, side by side.")),
     ("export", tr("Export"), tr("One file for a laptop or a phone, proven against the model.")),
 )

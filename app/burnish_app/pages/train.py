@@ -276,7 +276,7 @@ class TrainPage(Page):
 
         def done(_result: object) -> None:
             self.refresh_runs.emit()
-            if run == self.bench.run:  # the person may have gone on to another run
+            if run == self.bench.run:  # the person may have continued to another run
                 self._is_asked = False
                 self._show()
 
@@ -298,7 +298,7 @@ class TrainPage(Page):
         self.failed(failure)
 
     def _draw_task(self) -> None:
-        """Show the score of the task: below the charts while the run goes on, above them once it is the result's."""
+        """Show the score of the task: below the charts while the run continues, above them once it is the result's."""
         is_above = self.column.indexOf(self.task) < self.column.indexOf(self.charts)
         if is_above != (self._events.task is not None):
             self.column.removeWidget(self.task)

@@ -23,7 +23,7 @@ class RunFolder:
         name: name of the folder; empty: no run.
         title: name that the person gave the run, or that of the folder.
         trained: whether there is a trained adapter or model to chat with or to export.
-        starts_from_adapter: whether the run keeps an adapter that it went on from.
+        starts_from_adapter: whether the run keeps an adapter that it continued from.
         full_fine_tuning: whether the run trained every weight of the model, so that there is no adapter.
         exported: names of finished GGUF files that hold a whole model.
         adapters: names of finished GGUF files that hold an adapter alone.

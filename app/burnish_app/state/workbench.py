@@ -212,7 +212,7 @@ class Workbench(QObject):
 
         Args:
             path: "embedded", a folder, or the name of a fetched model.
-            keep_start: whether an adapter to go on from stays; it belongs to one model.
+            keep_start: whether an adapter to continue from stays; it belongs to one model.
         """
         if path == self.model_path:
             return
@@ -221,7 +221,7 @@ class Workbench(QObject):
         self.set_recipe(self._recipe.model_copy(update={"model": model, "adapter": adapter}))
 
     def set_start(self, path: str) -> None:
-        """Choose the adapter that training goes on from.
+        """Choose the adapter that training continues from.
 
         Args:
             path: folder of a run that has ended, or of an adapter in PEFT's format; empty: a new adapter.

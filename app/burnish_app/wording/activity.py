@@ -24,7 +24,7 @@ _ACTIVE: dict[ObservedStatus, str] = {"running": tr("Training"), "paused": tr("P
 
 @dataclass(frozen=True)
 class Activity:
-    """Something that goes on.
+    """Something that is running.
 
     A page reports its own by emitting `Page.activities_changed` with all of them, each time one changes.
 
@@ -34,11 +34,11 @@ class Activity:
         name: name of the run, of the duel's sides, or of the file.
         what: what is being done, in a word or two.
         share: how far it is, 0 to 1; None: it cannot be told.
-        moves: whether it goes on now; else it is paused, or waits.
+        moves: whether it continues now; else it is paused, or waits.
         stage: what it is at, more exactly; may be empty.
         left_s: time until it is done, seconds; None: the window estimates it from how the share grows.
         stop: function that stops it; None: the window asks the engine, by page and folder.
-        outlives: whether it goes on when the window closes.
+        outlives: whether it continues when the window closes.
     """
 
     page: str
@@ -75,7 +75,7 @@ class Activity:
 
 
 def activities_of(runs: Sequence[RunSummary], duels: Sequence[DuelFacts] = ()) -> list[Activity]:
-    """List the runs that go on or wait, the exports and the duels that go on, newest first."""
+    """List the runs that are running or wait, the exports and the duels that are running, newest first."""
     from burnish_app.wording.export_stages import stage_text
 
     found = []
@@ -155,7 +155,7 @@ def _duel_share(duel: DuelFacts) -> float:
 
 
 def bench_activity(bench: Bench) -> Activity:
-    """Return a benchmark that goes on as an activity."""
+    """Return a benchmark that continues as an activity."""
     match bench.kind:
         case "kernels":
             name = tr("Kernels: {names}").format(names=bench.about) if bench.about else tr("All kernels")
@@ -167,7 +167,7 @@ def bench_activity(bench: Bench) -> Activity:
 
 
 def download_activity(download: Download) -> Activity:
-    """Return a download that waits or goes on as an activity.
+    """Return a download that waits or continues as an activity.
 
     Args:
         download: the download.
@@ -193,7 +193,7 @@ def download_progress(download: Download) -> str:
 
 
 def download_detail(download: Download) -> str:
-    """Return size, speed and time left, or why the download does not go on."""
+    """Return size, speed and time left, or why the download does not continue."""
     size = (
         tr("{done} of {total}").format(done=file_size(download.done), total=file_size(download.total))
         if download.total

@@ -28,7 +28,7 @@ FailureCause = Literal[
 what it should; guard_data: because of its data. The others are named as exit codes and causes of death are."""
 
 CureAction = Literal["resume", "fit", "folder", "recipe", "data", "model"]
-"""resume: go on from the last checkpoint. fit: open the recipe with less memory. folder: show the run's folder, to free
+"""resume: continue from the checkpoint. fit: open the recipe with less memory. folder: show the run folder, to free
 space. The others are pages."""
 
 
@@ -131,7 +131,7 @@ def failure_cause(summary: RunSummary, events: RunState) -> FailureCause | None:
 
 
 def needed_first(summary: RunSummary, events: RunState) -> tuple[str, CureAction] | None:
-    """Return what has to come before a run can go on, as (text of a button, action); None: it can.
+    """Return what has to come before a run can continue, as (text of a button, action); None: it can.
 
     Args:
         summary: summary of the run, as the engine lists it.

@@ -64,7 +64,7 @@ ACTIONS = {
     ("overlong", "drop"): tr("Leave them out"),
     ("overlong", "split"): tr("Split them"),
     ("overlong", "truncate"): tr("Cut them"),
-    ("broken_rows", "drop"): tr("Go on without such rows"),
+    ("broken_rows", "drop"): tr("Continue without such rows"),
     ("encoding", "cp1252"): tr("Read as Windows-1252"),
 }
 """Button texts, keyed by (field of the recipe's data section, value that the button sets)."""
@@ -359,7 +359,7 @@ def cut_text(steps: Sequence[tuple[int, int, int]], max_length: int, fate: RowFa
     """
     length, rows, tokens = max((step for step in steps if step[0] <= max_length), default=steps[0])
     if fate == "continued":
-        return tr("A longer row goes on in a further one after {max_length:,} tokens").format(max_length=max_length)
+        return tr("A longer row continues in a further one after {max_length:,} tokens").format(max_length=max_length)
     if fate == "dropped":
         tokens += rows * length
     start = tr("Cut at {max_length:,}") if fate == "cut" else tr("Left out beyond {max_length:,}")

@@ -129,14 +129,12 @@ def alarm_text(alarm: Alarm) -> tuple[str, str]:
     if alarm.kind == "spill":
         return (
             tr("The card is full: {amount} of the run were moved to system memory.").format(amount=amount),
-            tr(
-                "Steps are several times slower. With less memory the run goes on at full speed, with the same numbers."
-            ),
+            tr("Steps are several times slower. With less memory the run is at full speed, with the same numbers."),
         )
     culprit = tr("Other programs") if not alarm.culprit else alarm.culprit
     return (
         tr("{culprit} filled the card: {amount} are not the run's.").format(culprit=culprit, amount=amount),
-        tr("Free some of it, or let the run go on with less memory: a little slower, with the same numbers."),
+        tr("Free some of it, or let the run continue with less memory: a little slower, with the same numbers."),
     )
 
 

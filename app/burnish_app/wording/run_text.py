@@ -105,9 +105,9 @@ _STEP_STATUS: dict[ObservedStatus, StepStatus] = {
     "not responding": "attention",
 }
 RUN_ACTION_BUTTONS: dict[RunAction, tuple[str, str, str]] = {
-    "pause": (tr("Pause"), "pause", tr("Save and hold after this step, keeping memory: Resume goes on at once.")),
-    "resume": (tr("Resume"), "play", tr("Go on where it was.")),
-    "checkpoint": (tr("Checkpoint now"), "save", tr("Save after this step and go on.")),
+    "pause": (tr("Pause"), "pause", tr("Save and hold after this step, keeping memory: Resume continues at once.")),
+    "resume": (tr("Resume"), "play", tr("Continue where it was.")),
+    "checkpoint": (tr("Checkpoint now"), "save", tr("Save after this step and continue.")),
     "suspend": (
         tr("Suspend"),
         "suspend",
@@ -251,10 +251,10 @@ def _counted(forms: Iterable[str]) -> str:
 
 
 def time_left(events: RunState, now: float) -> float | None:
-    """Return the predicted time to the end of a run that goes on, seconds; None where it is not known.
+    """Return the predicted time to the end of a run that is running, seconds; None where it is not known.
 
     Before the first step it is the plan's, afterwards that of the newest step; it falls with the time since then. Once
-    it has passed and the run still goes on, nobody knows.
+    it has passed and the run still continues, nobody knows.
 
     Args:
         events: state folded from the run's events so far.
@@ -295,7 +295,7 @@ def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -
         case "running":
             text = summary.state.message or events.phase_detail or _progress_text(events)
         case "paused":
-            text = tr("It keeps its memory, so that Resume goes on at once.")
+            text = tr("It keeps its memory, so that Resume continues at once.")
         case "finished":
             text = _message(summary, events) or _held_out_text(events)
         case "stopped" | "suspended":
@@ -307,7 +307,7 @@ def _detail(run_status: ObservedStatus, summary: RunSummary, events: RunState) -
         case "interrupted":
             end = summary.process_end
             advice = _advice(summary, events)
-            died = summary.state.message or _GONE  # a run on another machine may go on, though nobody follows it
+            died = summary.state.message or _GONE  # a run on another machine may continue, though nobody follows it
             if end is not None:
                 died = f"{end_text(end)} {advice}" if advice else " ".join(death_text(end))
             text = f"{died} {_saved_step_text(events)}"

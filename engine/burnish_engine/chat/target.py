@@ -21,7 +21,7 @@ from burnish_engine.runs.store import (
 )
 
 Variant = Literal["tuned", "base", "start", "exported"]
-"""Names of a run's models; start: the base with the adapter that the run went on from."""
+"""Names of a run's models; start: the base with the adapter that the run continued from."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def find_target(target: str, variant: Variant) -> FileTarget | ModelTarget:
 def _start_of(paths: RunPaths) -> Path:
     if not (paths.start / "adapter_model.safetensors").is_file():
         raise UsageError(
-            f"The run {paths.root.name} keeps no adapter that it went on from.",
+            f"The run {paths.root.name} keeps no adapter that it continued from.",
             "Talk to its base or to the tuned model; a run has one where its recipe sets adapter.start.",
         )
     return paths.start

@@ -92,7 +92,7 @@ def _handled_by(handler: signal._HANDLER) -> Iterator[None]:
 def _raised_again() -> Iterator[None]:
     """Raise KeyboardInterrupt again, inside the context, where a finalizer or a callback of a C library swallowed it.
 
-    Python cannot pass an exception on from there: it prints it and goes on.
+    Python cannot pass an exception on from there: it prints it and continues.
     """
     before = sys.unraisablehook
 

@@ -82,7 +82,7 @@ def duels_dir() -> Path:
 
 
 def benches_dir() -> Path:
-    """Folder with a file for each benchmark that goes on."""
+    """Folder with a file for each benchmark that is running."""
     return user_data_dir() / "benches"
 
 
@@ -181,7 +181,7 @@ class RunPaths:
     template = _Within("chat_template.jinja")
     """The chat template that rows were written with, where the recipe names a file; written once by the engine."""
     start = _Within("start")
-    """Copy of the adapter that the run goes on from; written once by the engine."""
+    """Copy of the adapter that the run continues from; written once by the engine."""
     events = _Within("events.jsonl")
     """Append-only events, one JSON object a line."""
     hardware = _Within("hardware.jsonl")

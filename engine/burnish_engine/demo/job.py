@@ -128,7 +128,7 @@ def _train(
     paths = create_run(recipe, out / "run")
     outcome = run_training(paths, listener=listener, stopping=stopping, force=force)
     if outcome.exit_code is not ExitCode.DONE:
-        error = BurnishError(outcome.message, f"The run is in {paths.root}; `burnish runs resume` goes on with it.")
+        error = BurnishError(outcome.message, f"The run is in {paths.root}; `burnish runs resume` continues with it.")
         error.exit_code = outcome.exit_code  # type: ignore[misc]  # this failure has the run's own code
         raise error
     return paths

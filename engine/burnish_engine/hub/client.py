@@ -53,7 +53,7 @@ class TransientError(Exception):
 def raise_if_canceled(canceled: Canceled) -> None:
     """Raise `StoppedError` where the person canceled the download."""
     if canceled():
-        raise StoppedError("The download was stopped.", "Start it again; it goes on where it stopped.")
+        raise StoppedError("The download was stopped.", "Start it again; it resumes where it stopped.")
 
 
 @dataclass(frozen=True)

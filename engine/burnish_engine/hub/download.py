@@ -201,7 +201,7 @@ class FileDownload:
                     return
         if stream.tell() < self.file.bytes:
             problem = f"The connection ended after {stream.tell():,} of {self.file.bytes:,} bytes of {name}."
-            raise TransientError(SetupError(problem, "Check the network, then start it again; it goes on there."))
+            raise TransientError(SetupError(problem, "Check the network, then start it again; it continues there."))
 
     def _other_range(self, start: int) -> SetupError:
         return SetupError(

@@ -1,7 +1,7 @@
 """Keeps the queue of downloads: one small file for each, so that it outlives every process.
 
 Processes of their own (`hub.download_worker`) do the work, at most two at a time. They end when nothing is left for
-them and are started again by whoever asks how the downloads are doing, so a download goes on after a crash or a
+them and are started again by whoever asks how the downloads are doing, so a download continues after a crash or a
 restart. An access token is handed to one process in its environment and never written: where that process ended, the
 download waits until a person gives the token again.
 """
@@ -48,7 +48,7 @@ def list_downloads() -> list[Download]:
 
 
 def add_download(name: str, token: str = "") -> None:
-    """Put a model into the queue, or go on with its download.
+    """Put a model into the queue, or continue with its download.
 
     Args:
         name: name of the model, such as "Qwen/Qwen3-0.6B".
@@ -144,7 +144,7 @@ def take_next() -> Download | None:
 
 
 def update_own(name: str, **values: Any) -> bool:
-    """Write what this process knows about its download, and tell whether it shall go on.
+    """Write what this process knows about its download, and tell whether it shall continue.
 
     Args:
         name: name of the model.
@@ -187,7 +187,7 @@ def _mend(entry: Download) -> None:
     losses = entry.losses + (entry.status == "running")
     if entry.gated and not has_token():
         _write(entry, status="paused", bytes_per_s=0.0, what="", message="It needs its access token again.",
-               remedy="Give the token, then go on: it is never stored.")  # fmt: skip
+               remedy="Give the token, then continue: it is never stored.")  # fmt: skip
     elif losses >= _MOST_LOSSES:
         _write(entry, status="failed", losses=losses, bytes_per_s=0.0,
                message=f"Its process ended {losses} times without a word.",

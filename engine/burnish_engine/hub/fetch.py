@@ -100,7 +100,7 @@ def discard(name: str, wait_s: float = 30.0) -> None:
 
     Raises:
         NoSpaceError: The folder of models cannot be written.
-        StoppedError: Another process goes on with the download, so nothing was deleted.
+        StoppedError: Another process continues with the download, so nothing was deleted.
     """
     last = time.monotonic() + wait_s
     with _DownloadLock(name, None, lambda: time.monotonic() > last):

@@ -85,7 +85,7 @@ def _is(path: Path, sha256: str) -> bool:
 
 
 def _check_weights(folder: Path) -> None:
-    """Check the trained weights as an adapter to go on from is checked, or the headers of a whole model's files."""
+    """Check the trained weights as an adapter to continue from is checked, or the headers of a whole model's files."""
     try:
         if (folder / "adapter").is_dir():
             open_start(AdapterSection(start=str(folder / "adapter")))

@@ -75,8 +75,8 @@ class Follower:
         """Follow to the end and bring the result back.
 
         Raises:
-            SetupError: The place refuses, or the result is damaged; the job may go on.
-            KeyboardInterrupt: The person stopped following; the job goes on.
+            SetupError: The place refuses, or the result is damaged; the job may continue.
+            KeyboardInterrupt: The person stopped following; the job continues.
         """
         self._mirror.own()
         commands = threading.Thread(target=self._forward, name="remote-commands", daemon=True)

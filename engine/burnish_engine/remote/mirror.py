@@ -128,7 +128,7 @@ class Mirror:
 
         Args:
             line: line that came.
-            over_gaps: whether to go on over missing events, which cannot be had any more.
+            over_gaps: whether to continue over missing events, which cannot be had any more.
 
         Raises:
             GapError: Events before this one are missing.
@@ -165,12 +165,12 @@ class Mirror:
         write_state(self._paths, state.model_copy(update={"pid": None, "process_created": None}))
 
     def let_go(self, message: str) -> None:
-        """Record that nobody follows the run any more, though it may go on."""
+        """Record that nobody follows the run any more, though it may continue."""
         state = read_state(self._paths)
         write_state(self._paths, state.model_copy(update={"pid": None, "process_created": None, "message": message}))
 
     def _begin(self, line: RelayLine) -> None:
-        """Another attempt goes on from what was saved: later events were lost with the machine."""
+        """Another attempt continues from what was saved: later events were lost with the machine."""
         if line.attempt <= self.job.attempt:
             return
         if line.events < self._events:

@@ -55,7 +55,7 @@ def train_elsewhere(
 
     Raises:
         BurnishError: The run does not fit there, the place refuses, or the result is damaged.
-        KeyboardInterrupt: The person stopped following; the job goes on.
+        KeyboardInterrupt: The person stopped following; the job continues.
     """
     name = job_name(paths.root.name)
     backend = backend or open_backend(recipe.devices.place)
@@ -83,7 +83,7 @@ def train_elsewhere(
             _let_go(mirror, f"{where} cannot be reached: {dropped}")
             raise SetupError(f"{where} cannot be reached: {dropped}.", _again(paths, name)) from None
         except KeyboardInterrupt:
-            _let_go(mirror, "Nobody follows the job; it may go on there.")
+            _let_go(mirror, "Nobody follows the job; it may continue there.")
             raise
         except BurnishError as error:
             if mirror is not None:
@@ -173,4 +173,4 @@ def _both(first: Note, second: Note) -> Note:
 def _again(paths: RunPaths, name: str) -> str:
     if not paths.remote.exists():
         return f"Look there whether a job {name} was started all the same, and end it; then submit again."
-    return f"The job may go on there. Follow it again: burnish runs resume {paths.root.name}"
+    return f"The job may continue there. Follow it again: burnish runs resume {paths.root.name}"

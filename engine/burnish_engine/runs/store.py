@@ -69,7 +69,7 @@ def create_run(recipe: Recipe, root: Path | None = None) -> RunPaths:
         raise UsageError(f"The run folder {paths.root} is a file.", "Give another --run-dir: a new folder.")
     if paths.root.exists() and any(paths.root.iterdir()):
         held = "another run" if is_file(paths.state) else "something"
-        on = f', or go on with that run: `burnish runs resume "{paths.root}"`' if is_file(paths.state) else ""
+        on = f', or continue with that run: `burnish runs resume "{paths.root}"`' if is_file(paths.state) else ""
         raise UsageError(f"The run folder {paths.root} already holds {held}.", f"Give another --run-dir{on}.")
     try:
         paths.root.mkdir(parents=True, exist_ok=True)

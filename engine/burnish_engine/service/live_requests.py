@@ -113,7 +113,7 @@ class LiveRequests:
         return Result(id=request.id, integrity=check_files(model_folder(request.path), job.progress))
 
     def adapter(self, request: AdapterRequest, job: Job) -> Result:
-        """Describe an adapter to go on from."""
+        """Describe an adapter to continue from."""
         return Result(id=request.id, adapter=_adapter_facts(request.path, lambda: job.canceled))
 
     def inspect(self, request: InspectRequest, job: Job) -> Result:

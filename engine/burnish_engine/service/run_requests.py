@@ -55,7 +55,7 @@ class RunRequests:
         self._chat, self._data = chat, data
 
     def runs(self, request: RunsRequest, _job: Job) -> Result:
-        """Start the waiting runs that can start, then list all runs and the benchmarks that go on."""
+        """Start the waiting runs that can start, then list all runs and the benchmarks that are running."""
         lease.start_waiting()
         return Result(id=request.id, runs=overview(request.folders), benches=list_benches())
 

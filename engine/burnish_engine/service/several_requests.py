@@ -94,7 +94,7 @@ class SeveralRequests:
         return Result(id=request.id)
 
     def resume_duel(self, request: ResumeDuelRequest, _job: Job) -> Result:
-        """Go on with a duel."""
+        """Continue with a duel."""
         folder, state = open_duel(Path(request.folder))
         if state.status == "finished":
             raise UsageError(f"The duel in {folder.root} is finished.", "Begin a new one.")

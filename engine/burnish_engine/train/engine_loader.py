@@ -42,7 +42,7 @@ from burnish_engine.train.recovery.rollback import current_recipe
 
 @dataclass(frozen=True)
 class EngineLoader:
-    """Loads the engine of a run, and announces from where the run goes on.
+    """Loads the engine of a run, and announces from where the run continues.
 
     Attributes:
         setup: settings and inputs of the run.
@@ -64,7 +64,7 @@ class EngineLoader:
         """Load the engine as it was at a checkpoint.
 
         Args:
-            checkpoint: checkpoint to go on from; None for the start of the run.
+            checkpoint: checkpoint to continue from; None for the start of the run.
             plan: memory plan, as text.
             rollback: reason for going back to the checkpoint; None: it is none, or the checkpoint knows of one.
 
@@ -129,7 +129,7 @@ class EngineLoader:
         if position.device != setup.device.type:
             self.recorder.warn(
                 "device",
-                f"This run was started on {position.device} and goes on on {setup.device.type}: losses will differ in "
+                f"This run began on {position.device} and continues on {setup.device.type}: losses will differ in "
                 "their last digits from an uninterrupted run's.",
             )
         checkpoints.restore_training(checkpoint, engine, setup.device)

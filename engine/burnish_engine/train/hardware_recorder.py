@@ -77,7 +77,7 @@ class RunUse:
 def recorded_hardware(
     paths: RunPaths, devices: Sequence[torch.device], tally: Tally, make: MakeSampler | None = None
 ) -> Iterator[None]:
-    """Record samples of the hardware inside the context. Whatever fails here is logged, and the run goes on.
+    """Record samples of the hardware inside the context. Whatever fails here is logged, and the run continues.
 
     Args:
         paths: run folder.

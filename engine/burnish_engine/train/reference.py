@@ -1,6 +1,6 @@
 """The reference of preferences: log-probabilities of replies as training begins, computed once and cached.
 
-That is the model without its adapter, or with the adapter that the run goes on from.
+That is the model without its adapter, or with the adapter that the run continues from.
 
 The cache lies beside the tokenized rows. Its key says which numbers these are: checksums of the frozen weights as they
 were loaded, token ids of all rows, precision, engine and the starting adapter. So another model, another quantization

@@ -52,7 +52,7 @@ def downloads():
         Download(name="HuggingFaceTB/SmolLM3-3B", status="queued"),
         Download(
             name="meta-llama/Llama-3.2-1B-Instruct", status="paused", gated=True, done=800_000_000, total=2_471_000_000,
-            message="It needs its access token again.", remedy="Give the token, then go on: it is never stored.",
+            message="It needs its access token again.", remedy="Give the token, then continue: it is never stored.",
         ),
         Download(
             name="mistralai/Mistral-7B-Instruct-v0.3", status="failed", done=3_100_000_000, total=14_500_000_000,

@@ -85,7 +85,7 @@ def saved(steps):
 
 
 def resumed(steps, start):
-    """Return the events of a run that was interrupted and went on from its last checkpoint."""
+    """Return the events of a run that was interrupted and continued from its last checkpoint."""
     last = RunStarted(
         run="support-desk", pid=2, process_created=2.0, device="NVIDIA GeForce RTX 4090", precision="bf16",
         engine="plain", total_steps=TOTAL, resumed_from_step=start,

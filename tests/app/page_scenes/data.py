@@ -81,7 +81,7 @@ def data_bad(window):
     """One of three files cannot be read; the others are shown."""
     bad, faq = "/home/ada/data/old.jsonl", "/home/ada/data/faq.csv"
     problem = "old.jsonl is not valid JSON at line 3, column 41: Expecting value."
-    remedy = 'Correct that line, or remove it. Or set data.broken_rows = "drop" to go on without such rows.'
+    remedy = 'Correct that line, or remove it. Or set data.broken_rows = "drop" to continue without such rows.'
     status = [
         FileStatus(file=facts.DATA_FILE, entry=0, rows=1204),
         FileStatus(file=bad, entry=1, problem=problem, remedy=remedy),

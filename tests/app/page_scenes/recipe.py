@@ -115,7 +115,7 @@ def recipe_optimizer(window):
         row = page.form.row(key)
         row.editor.setText(text)
         row._on_edited()
-    page.form.row("guard.action").editor.setCurrentText("say so and go on")
+    page.form.row("guard.action").editor.setCurrentText("say so and continue")
     page.form.row("masking.kind").editor.setCurrentText("Magma")
     _scroll_to(page, optimizer)
 

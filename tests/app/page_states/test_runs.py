@@ -19,7 +19,7 @@ def test_without_runs_nothing_but_the_way_to_one_is_seen():
 
 
 def test_runs_are_counted_with_those_that_go_on():
-    assert (shown().subtitle, shown().status) == ("5 runs, 2 going on", "busy")
+    assert (shown().subtitle, shown().status) == ("5 runs, 2 running", "busy")
     over = [run for run in RUNS if run.standing == "finished"]
     assert (shown(runs=over).subtitle, shown(runs=over).status) == ("1 run", "done")
     assert shown().parts == {"card"}

@@ -124,7 +124,7 @@ def test_the_same_runs_keep_their_charts_when_the_list_comes_again(qtbot, page, 
 def test_other_runs_are_compared_anew_and_what_was_found_before_is_dropped(qtbot, page, answers, runs):
     choose(page, answers, runs[2:4])
     qtbot.waitUntil(page.open.isVisible)
-    page.view._again.setInterval(PATIENCE_MS)  # of runs that go on
+    page.view._again.setInterval(PATIENCE_MS)  # of runs that are running
     page.bench.set_compared([run.folder for run in runs[3:5]])
     assert not page.open.isVisible()
     choose(page, answers, runs[2:5])  # before the answer about the two

@@ -255,7 +255,7 @@ def test_what_the_engine_says_is_said_in_words_of_the_window(qtbot, page):
     assert page.planning.card.unfair.isVisible()
     assert "--" not in page.planning.card.problem.text()
     assert "Compare anyway" in page.planning.card.problem.text()
-    page.failed(Failure(id="x", what="It holds something.", remedy="Go on: burnish duel --resume /x", exit_code=2))
+    page.failed(Failure(id="x", what="It holds something.", remedy="Continue: burnish duel --resume /x", exit_code=2))
     assert page.shown_banner.what == "It holds something."
     assert "burnish" not in page.shown_banner.accessibleName()
 

@@ -126,7 +126,7 @@ def test_an_export_that_made_nothing_says_why(qtbot, show):
 
 def test_a_refused_start_is_told_in_place(qtbot, answers, show):
     page = show(None)
-    why = "An export of this run is going on."
+    why = "An export of this run is running."
     answers.failure("export", why, "Wait for it.", 2)
     page.primary.click()
     qtbot.waitUntil(lambda: page.shown_banner is not None)

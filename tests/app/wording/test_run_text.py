@@ -132,8 +132,8 @@ def test_a_run_on_another_machine_says_what_it_waits_for_and_that_it_may_go_on()
     waits = words("running", message="Waits in the cluster's queue (Priority).")
     assert waits.detail == "Waits in the cluster's queue (Priority)."
     assert words("running", [], where="cluster").headline == "Not begun yet"
-    left = words("interrupted", events(240), message="Nobody follows the job; it may go on.")
-    assert left.detail.startswith("Nobody follows the job; it may go on.")
+    left = words("interrupted", events(240), message="Nobody follows the job; it may continue.")
+    assert left.detail.startswith("Nobody follows the job; it may continue.")
     assert left.actions == ("resume",)
 
 

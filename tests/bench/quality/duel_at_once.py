@@ -3,11 +3,11 @@
     python tests/bench duel_at_once --out FOLDER [--factors 0.3,1,3] [--evaluations N] [--together N] [--limit-s S]
         RECIPE...
 
-Goes on with the duel in FOLDER where there is one. The runs are those that `burnish duel` would make; each sees one GPU
+Continues the duel in FOLDER where there is one. The runs are those that `burnish duel` would make; each sees one GPU
 through CUDA_VISIBLE_DEVICES. Runs that are compared have it to themselves, since their speed, memory and energy are;
 those that only look for a learning rate may share it (`--together`): there each plans with the memory that is free at
 that moment, and places have caches and past runs of their own. After `--limit-s` seconds runs are stopped and
-saved, to go on later.
+saved, to continue later.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _outcome_file(folder: DuelFolder, spec: RunSpec) -> Path:
 
 
 def main() -> None:
-    """Begin the duel or go on with it; where all runs are made, say what they come to."""
+    """Begin the duel or continue with it; where all runs are made, say what they come to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--factors", default="0.3,1,3")

@@ -4,7 +4,7 @@
 
 A real run: weights shared out (devices.strategy = "sharded") from two GPUs on, a pass on each GPU, bf16. Memory is
 NVML's, read from outside. The row comes after the last step, and everything ends then, or at once on SIGTERM; with
-`--save` the run goes on to write its checkpoint, 12 bytes a weight, and its model. Phases go to standard error.
+`--save` the run continues to write its checkpoint, 12 bytes a weight, and its model. Phases go to standard error.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, required=True)
     parser.add_argument("--tokens", type=int, default=4096, help="of each GPU")
     parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--save", action="store_true", help="go on to the checkpoint and the model")
+    parser.add_argument("--save", action="store_true", help="continue to the checkpoint and the model")
     parser.add_argument("--budget-gib", type=float, default=0.0, help="of each GPU, with recomputation; 0: all")
     parser.add_argument("--profile", action="store_true", help="say on standard error what two steps take")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: to try it, in fp32 over gloo")

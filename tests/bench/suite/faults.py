@@ -6,7 +6,7 @@ python tests/bench faults RECORD --propose 120       print that many new ones, s
 RECORD is the folder that `record` filled. For each fault it says which tests execute the changed line; only those run,
 the quick ones first, the cheapest first, and the first that fails ends it. A fault is caught by the whole suite where
 any of them fails within `--most-s`; a test that fails without a fault too counts for none. Outcomes are kept in
-RECORD/outcomes.jsonl, so a later start goes on; the table at the end counts them by room. A fault that changes no
+RECORD/outcomes.jsonl, so a later start continues; the table at the end counts them by room. A fault that changes no
 behavior is marked `"equal"` in `faults.jsonl`, with the reason.
 """
 

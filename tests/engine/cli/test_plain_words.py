@@ -1,4 +1,4 @@
-"""What a newcomer reads: what is going on, how it ended, and what to type next."""
+"""What a newcomer reads: what is running, how it ended, and what to type next."""
 
 import json
 import logging

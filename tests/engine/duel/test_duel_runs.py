@@ -102,7 +102,7 @@ def test_a_duel_that_is_killed_and_interrupted_ends_as_one_left_alone(files, tmp
 
     broken = tmp_path / "broken"
     duel = start(*files, *OPTIONS, "--out", broken)
-    # The duel alone is killed: its run goes on without it, and is found again.
+    # The duel alone is killed: its run continues without it, and is found again.
     wait_for(lambda: (broken / "runs").is_dir() and going_on(broken))
     duel.kill()
     duel.wait()

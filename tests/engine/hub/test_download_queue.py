@@ -76,7 +76,7 @@ def test_a_paused_one_goes_on_where_it_stopped(hub, model, burnish_home):
     pid = loading.pid
     wait_for(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     queue.start_waiting()
-    assert entry_of().status == "paused", "nobody but the person goes on with it"
+    assert entry_of().status == "paused", "nobody but the person continues with it"
     model.pause_s = 0.0
     queue.add_download(NAME)
     tended(lambda: entry_of().status == "finished")

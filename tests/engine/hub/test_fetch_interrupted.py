@@ -1,4 +1,4 @@
-"""Interrupted downloads go on where they stopped, and what was damaged meanwhile is found out."""
+"""Interrupted downloads resume where they stopped, and what was damaged meanwhile is found out."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Downloads through the server: progress, cancel, going on, and the model at the end."""
+"""Downloads through the server: progress, cancel, continuing, and the model at the end."""
 
 import hashlib
 

@@ -196,7 +196,7 @@ def test_inspecting_can_be_canceled(warm_server, recipe, tmp_path):
         pass
     warm_server.send("cancel", request=request_id)
     assert isinstance(warm_server.until_end(request_id)[-1], Canceled)
-    assert warm_server.result("inspect", recipe=recipe).dataset.train_rows == 40  # and the worker goes on
+    assert warm_server.result("inspect", recipe=recipe).dataset.train_rows == 40  # and the worker continues
 
 
 @pytest.mark.full

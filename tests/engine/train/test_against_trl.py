@@ -1,6 +1,6 @@
 """Whole runs over preferences against TRL's trainers: same model, adapter, rows and steps, same figures.
 
-Both go on from the same adapter, which is TRL's reference too where it is given a model with one.
+Both continue from the same adapter, which is TRL's reference too where it is given a model with one.
 """
 
 from __future__ import annotations

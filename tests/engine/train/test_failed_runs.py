@@ -61,7 +61,7 @@ def test_a_diverging_run_ends_and_says_so(make_run, engine, precision):
     assert read_state(paths).exit_code == 13
     ended = of_kind(paths, RunEnded)[-1]
     assert (ended.outcome, ended.step) == ("failed", 7)
-    # Three steps were skipped, and again after going back. Nothing of them was saved: the run goes on from step 4.
+    # Three steps were skipped, and again after going back. Nothing of them was saved: the run continues from step 4.
     assert [event.step for event in of_kind(paths, StepDone)] == [1, 2, 3, 4, 5, 6, 7, 5, 6, 7]
     assert run_training(paths).exit_code == ExitCode.DONE
     assert [event.step for event in of_kind(paths, StepDone)][10:] == list(range(5, 11))

@@ -122,7 +122,7 @@ def test_whatever_fails_is_reported_and_the_run_goes_on(tmp_path, where, logged)
 
     with recorded_hardware(paths, [CPU], Tally(), make):
         if where == "sample":
-            wait_for(lambda: lines_of(paths) > 3)  # it goes on after a sample that failed
+            wait_for(lambda: lines_of(paths) > 3)  # it continues after a sample that failed
     reported = [record.getMessage() for record in logged.records]
     assert len(reported) == (where != "sample"), reported
     assert all("RuntimeError: " in text for text in reported)

@@ -1,4 +1,4 @@
-"""Runs that were stopped go on as if they had not been, or say why they cannot."""
+"""Runs that were stopped continue as if they had not been, or say why they cannot."""
 
 import json
 

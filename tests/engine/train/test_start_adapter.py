@@ -1,4 +1,4 @@
-"""Runs that go on from a trained adapter: ordinary training, and preferences whose reference that adapter is."""
+"""Runs that continue from a trained adapter: ordinary training, and preferences whose reference that adapter is."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_base_start_and_result_of_a_run_answer(make, first):
 
 
 def test_a_run_that_began_anew_has_no_adapter_to_answer_with(make):
-    with pytest.raises(UsageError, match="no adapter that it went on from"):
+    with pytest.raises(UsageError, match="no adapter that it continued from"):
         find_target(str(make().root), "start")
 
 

@@ -1,1 +1,1 @@
-"""Runs, and what goes on in them."""
+"""Runs, and what continues in them."""

@@ -61,7 +61,7 @@ class ForkServer:
         return self._server.stdout.readline().strip()
 
     def start_run(self, paths):
-        """Start a run, or go on with it, in a process of its own."""
+        """Start a run, or continue with it, in a process of its own."""
         return self._forked(run=str(paths.root))
 
     def start_rank(self, world, rank, logs, _module):
@@ -88,7 +88,7 @@ class Forked:
         self._server, self.pid, self.returncode, self.stdin = server, pid, None, None
 
     def poll(self):
-        """Return the exit code, negative for a signal; None while the process goes on."""
+        """Return the exit code, negative for a signal; None while the process continues."""
         if self.returncode is None and (answer := self._server.ask({"poll": self.pid})):
             self.returncode = int(answer)
         return self.returncode

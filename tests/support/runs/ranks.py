@@ -105,7 +105,7 @@ class SharedEngine:
         size: number of ranks; 1: an engine as ever.
         failing: function called on every other rank before each step: (engine).
         change: function that changes the documents: (documents) -> documents.
-        adapter: folder of the adapter to go on from; None: a new one.
+        adapter: folder of the adapter to continue from; None: a new one.
         gpus: models of GPUs that the ranks are taken to have.
     """
 

@@ -1,4 +1,4 @@
-"""The button of what goes on: a progress ring with a count, the first one's name, and its time left."""
+"""The button of what continues: a progress ring with a count, the first one's name, and its time left."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _UNKNOWN_SHARE = 0.15  # share of the ring that is drawn where the activity tell
 
 
 class ActivityButton(QAbstractButton):
-    """Shows what goes on in short; a press opens the list.
+    """Shows what continues in short; a press opens the list.
 
     Attributes:
-        activities: what goes on.
+        activities: what continues.
     """
 
     def __init__(self) -> None:
@@ -38,14 +38,14 @@ class ActivityButton(QAbstractButton):
         self.hide()
 
     def show_activities(self, activities: Sequence[Activity]) -> None:
-        """Show what goes on; without anything the button is hidden."""
+        """Show what continues; without anything the button is hidden."""
         if list(activities) == self.activities:
             return
         self.activities = list(activities)
         self.setVisible(bool(activities))
         lines = [activity_text(one) for one in activities]
         self.setToolTip("\n".join(lines))
-        self.setAccessibleName(tr("{n} going on").format(n=len(lines)))
+        self.setAccessibleName(tr("{n} running").format(n=len(lines)))
         self.setAccessibleDescription("; ".join(lines))
         self.update()
 

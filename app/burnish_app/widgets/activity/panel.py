@@ -1,4 +1,4 @@
-"""The list of what goes on, over the page: name, stage, progress, time left, and buttons to open and to stop."""
+"""The list of what continues, over the page: name, stage, progress, time left, and buttons to open and to stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDTH_PX = 460
 
 
 class ActivityPanel(FloatingPanel):
-    """Lists what goes on.
+    """Lists what continues.
 
     Attributes:
         opened: signal with the `Activity` whose page the person wants.
@@ -33,10 +33,10 @@ class ActivityPanel(FloatingPanel):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent, _WIDTH_PX)
-        self.setAccessibleName(tr("What goes on"))
+        self.setAccessibleName(tr("What continues"))
         self.rows: dict[tuple[str, str, str], ActivityRow] = {}
         self._stopping: set[tuple[str, str, str]] = set()
-        head = fill(QHBoxLayout(), (heading(tr("What goes on")), 1), quiet(tr("Close"), self.closed.emit))
+        head = fill(QHBoxLayout(), (heading(tr("What continues")), 1), quiet(tr("Close"), self.closed.emit))
         self._list = fill(QVBoxLayout(), spacing_px=2 * UNIT)
         column = fill(
             QVBoxLayout(self.content),
@@ -48,7 +48,7 @@ class ActivityPanel(FloatingPanel):
         column.addStretch()
 
     def show_activities(self, activities: Sequence[Activity]) -> None:
-        """Show what goes on; rows of what is still there stay, so that a press is never lost."""
+        """Show what continues; rows of what is still there stay, so that a press is never lost."""
         keys = [one.key for one in activities]
         self._stopping &= set(keys)
         if keys != list(self.rows):

@@ -138,7 +138,7 @@ def is_data_name(name: str) -> bool:
 
 
 def _is_model(folder: Path) -> bool:
-    """Whether a folder holds a model, or an adapter to go on from."""
+    """Whether a folder holds a model, or an adapter to continue from."""
     return any(is_file(folder / name) for name in _MODEL_FILES)
 
 

@@ -197,7 +197,7 @@ class Chart(QWidget):
 
     @property
     def takes_wheel(self) -> bool:
-        """Whether the wheel zooms. While the page is scrolled under a resting pointer it goes on scrolling."""
+        """Whether the wheel zooms. While the page is scrolled under a resting pointer it continues scrolling."""
         return self._armed
 
     def zoom_to(self, low: float, high: float) -> None:

@@ -84,7 +84,7 @@ class ChartLink(QObject):
 
     @property
     def latest(self) -> int:
-        """The number of newest steps that are shown while the run goes on; 0: a range or everything."""
+        """The number of newest steps that are shown while the run continues; 0: a range or everything."""
         return self._latest
 
     def range(self) -> tuple[float, float]:

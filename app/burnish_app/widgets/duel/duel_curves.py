@@ -12,7 +12,7 @@ _MOST_DRAWN = 16
 
 
 def overlaid(duel: DuelFacts) -> list[OverlaidRun]:
-    """Return the runs that are compared, and the one that goes on; before those, the runs that look for a rate."""
+    """Return the runs that are compared, and the one that is running; before those, the runs that look for a rate."""
     runs = _drawn(duel)
     sides = [run.side for run in runs]
     objectives = _objectives(duel)

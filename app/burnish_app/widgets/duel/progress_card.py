@@ -1,4 +1,4 @@
-"""The card about a duel that goes on: how many runs were made, and the one that is being made."""
+"""The card about a duel that is running: how many runs were made, and the one that is being made."""
 
 from __future__ import annotations
 

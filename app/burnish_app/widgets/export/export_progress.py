@@ -38,7 +38,7 @@ class ExportProgress(Card):
             self.body,
             self.busy,
             self._stages,
-            caption(tr("It goes on when this window closes. Nothing unfinished is left if it is stopped.")),
+            caption(tr("It continues when this window closes. Nothing unfinished is left if it is stopped.")),
         )
 
     def show_job(self, job: ExportJob, *, importance: bool) -> None:

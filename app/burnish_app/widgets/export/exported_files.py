@@ -35,7 +35,7 @@ class Outcome:
     Attributes:
         text: sentence.
         tone: look of the sentence.
-        busy: whether it still goes on.
+        busy: whether it still continues.
     """
 
     text: str

@@ -1,4 +1,4 @@
-"""The card of the downloads: what is fetched, how fast, and how long it takes; with pause, going on and cancel."""
+"""The card of the downloads: what is fetched, how fast, and how long it takes; with pause, continuing and cancel."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DownloadsCard(Card):
     def __init__(self, downloads: DownloadsFollower) -> None:
         super().__init__(
             tr("Downloads"),
-            tr("They go on when the window is closed, and after a crash where they were. Each file's hash is checked."),
+            tr("They continue with the window closed, and after a crash where they were. Each file's hash is checked."),
             icon_name="import",
         )
         self.setProperty(PLACE_PROPERTY, "models.md#downloads")

@@ -85,7 +85,7 @@ class ModelDetails(QWidget):
         if not to_fetch:
             self.action.setText(tr("Use this model"))
         elif download is not None and download.is_open:
-            self.action.setText(download_progress(download) if waits else tr("Go on fetching it"))
+            self.action.setText(download_progress(download) if waits else tr("Continue fetching it"))
         elif model.is_here:
             self.action.setText(tr("Fetch it again"))
         elif model.bytes:

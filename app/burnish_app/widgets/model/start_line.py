@@ -34,7 +34,7 @@ CONFIG_FILE = "adapter_config.json"
 
 
 class StartLine(QWidget):
-    """Chooses the adapter that training goes on from, and says what comes from it.
+    """Chooses the adapter that training continues from, and says what comes from it.
 
     Args:
         client: connection to the engine.
@@ -58,7 +58,7 @@ class StartLine(QWidget):
         self.detail = caption("")
         self.menu = QMenu(self)
         self.menu.aboutToShow.connect(self._fill_menu)
-        self.choose_button = secondary(tr("Go on from an adapter"))
+        self.choose_button = secondary(tr("Continue from an adapter"))
         self.choose_button.setMenu(self.menu)
         self.reset = link(tr("Begin with a new one"), self._begin_anew)
         words = QWidget()
@@ -87,17 +87,17 @@ class StartLine(QWidget):
         if not start:
             self._facts, self._tried = None, ""
             self._text.setText(tr("Training begins with a new adapter."))
-            self.detail.setText(tr("Or go on from one that you trained before, with new data."))
+            self.detail.setText(tr("Or continue from one that you trained before, with new data."))
         elif self._facts is not None and self._facts.path == start:
             self._show_facts(self._facts)
         elif self._tried != start:
             self._tried = start
-            self._text.setText(tr("Goes on from {name}").format(name=Path(start).name))
+            self._text.setText(tr("Continues from {name}").format(name=Path(start).name))
             self.detail.setText(tr("Reading the adapter ..."))
             self.choose(start)
 
     def choose(self, path: str) -> None:
-        """Go on from an adapter.
+        """Continue from an adapter.
 
         Args:
             path: folder of a run that has ended, or of an adapter in PEFT's format.
@@ -124,7 +124,7 @@ class StartLine(QWidget):
     def _show_facts(self, facts: AdapterFacts) -> None:
         run = next((run.state.name for run in self._runs if run.folder == facts.path), "") or Path(facts.path).name
         base = facts.base or tr("a model that it does not name")
-        self._text.setText(tr("Goes on from {name}, trained on {base}.").format(name=run, base=base))
+        self._text.setText(tr("Continues from {name}, trained on {base}.").format(name=run, base=base))
         targets = tr("all layers") if facts.targets in (["auto"], ["all-linear"]) else ", ".join(facts.targets)
         settings = tr("{method} of rank {rank} on {targets}, as it was trained.  SHA-256 {hash}").format(
             method=_METHODS[facts.method], rank=facts.rank, targets=targets, hash=facts.sha256[:_HASH_LETTERS]

@@ -52,7 +52,7 @@ class RunPreview(Card):
         method = (
             tr("every weight")
             if adapter.method == "full"
-            else tr("{quantized}, goes on from {name}").format(quantized=quantized, name=Path(adapter.start).name)
+            else tr("{quantized}, continues from {name}").format(quantized=quantized, name=Path(adapter.start).name)
             if adapter.start  # it has a rank of its own
             else tr("{quantized}, rank {rank}").format(quantized=quantized, rank=adapter.rank)
         )

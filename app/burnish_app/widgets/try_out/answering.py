@@ -56,7 +56,7 @@ class Answering(QObject):
         options: ChatOptions,
         lane: int,
     ) -> None:
-        """Ask a model to go on with a pane's conversation.
+        """Ask a model to continue with a pane's conversation.
 
         Args:
             pane: pane that gets the reply.

@@ -81,7 +81,7 @@ class ChatPane(Card):
         super().__init__()
         self._usual, self._answerers = usual, list[Answerer]()
         self._messages: list[ChatMessage] = []
-        self._without_reply: list[ChatMessage] = []  # where the conversation goes on if no reply comes
+        self._without_reply: list[ChatMessage] = []  # where the conversation continues if no reply comes
         self.question: list[ChatMessage] = []
         self.repeats = 0
         self._streamed: list[str] = []
@@ -203,7 +203,7 @@ class ChatPane(Card):
         self._begin_reply(self._letter.text() if self.who.isHidden() else self.who.currentText())
 
     def say_again(self) -> None:
-        """Start another reply to the last question below what is there; the conversation goes on from it."""
+        """Start another reply to the last question below what is there; the conversation continues from it."""
         self._without_reply = list(self._messages)
         self._messages = list(self.question)
         self.repeats += 1
@@ -302,7 +302,7 @@ class ChatPane(Card):
         )
 
     def bring_back(self, kept: KeptPane) -> None:
-        """Show a conversation that was kept, which goes on from there."""
+        """Show a conversation that was kept, which continues from there."""
         self.clear()
         self.choose(kept.key)
         self.text.setDocument(kept.document.clone(self.text))

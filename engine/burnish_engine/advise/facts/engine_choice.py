@@ -90,7 +90,7 @@ def check_plain_engine(recipe: Recipe, precision: str, reason: str, problem: str
         )
     if recipe.model.quantize == "nf4" and isinstance(recipe.adapter, StartedSection) and recipe.adapter.whole_matrix:
         raise UsageError(
-            f"The adapter to go on from trains {recipe.adapter.whole_matrix} itself, which 4-bit weights do not allow.",
+            f"The adapter to continue from trains {recipe.adapter.whole_matrix} itself, which 4-bit weights forbid.",
             'Set model.quantize = "none".',
         )
     if precision == "fp16":

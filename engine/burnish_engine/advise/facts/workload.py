@@ -174,7 +174,7 @@ def workload(dataset: DatasetFacts, max_length: int, overlong: str = "auto") -> 
     Args:
         dataset: facts that `inspect` found, with any `max_length`; their lengths are those of the uncut rows.
         max_length: length of the longest row, tokens.
-        overlong: the recipe's `data.overlong`; texts may go on in further rows instead of being cut.
+        overlong: the recipe's `data.overlong`; texts may continue in further rows instead of being cut.
     """
     if dataset.sequence_lengths is not None and dataset.lengths is not None:
         return _pair_workload(dataset, dataset.sequence_lengths, dataset.lengths, max_length)

@@ -47,7 +47,7 @@ _Away: TypeAlias = tuple[bool, bool, tuple[int, ...], tuple[int, ...]]
 """Parts in other places: whether embeddings and head are on the host, layers on the host, and layers of ranks."""
 
 MARGIN_BYTES = {True: 256 * MIB, False: 512 * MIB}
-"""Margin for a desktop or a browser while a run goes on, by whether a GPU trains: of its, or of the system's memory."""
+"""Margin for a desktop or a browser beside a run, by whether a GPU trains: of its, or of the system's memory."""
 MARGIN_SHARE = 0.05
 """Share of the free memory that stays free by default beside that margin, for the predictions' error."""
 

@@ -37,7 +37,7 @@ def plan_recipe(
         UsageError: The model is neither a folder nor in the catalog, the recipe names a GPU that is not there, or its
             `adapter.start` holds no adapter.
         SetupError: The model folder is unusable, its tokenizer is another model's, or its config does not say the
-            model's shape; or the adapter to go on from is damaged or of another model.
+            model's shape; or the adapter to continue from is damaged or of another model.
     """
     machine = machine or probe()
     start = open_start(recipe.adapter)
@@ -70,11 +70,11 @@ def plan_recipe(
 
 
 def _start_note(start: StartAdapter) -> str:
-    """Say what an adapter to go on from brings along, whatever the recipe says."""
+    """Say what an adapter to continue from brings along, whatever the recipe says."""
     own = start.section
     beyond = f" It also trains {', '.join(one.text for one in own.beyond)}." if own.beyond else ""
     return (
-        f"Goes on from the adapter in {start.folder}, with its method ({own.method}), rank ({own.rank}) and targets "
+        f"Continues from the adapter in {start.folder}, with its method ({own.method}), rank ({own.rank}) and targets "
         f"({', '.join(own.targets)}); the recipe's do not count.{beyond}"
     )
 

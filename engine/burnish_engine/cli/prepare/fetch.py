@@ -34,7 +34,7 @@ def fetch(
 ) -> int:
     """Download a model by name.
 
-    An interrupted download goes on where it was; every file is checked; only what training needs is fetched.
+    An interrupted download resumes where it was; every file is checked; only what training needs is fetched.
     """
     from burnish_engine.hub.fetch import fetch as fetch_model
 

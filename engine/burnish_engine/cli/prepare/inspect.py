@@ -52,7 +52,7 @@ def inspect(
     max_length: Annotated[int, typer.Option(help="Longest row, tokens; see --overlong.")] = 1024,
     overlong: Annotated[
         str,
-        typer.Option(help="What happens to longer rows: auto (texts go on in further rows), truncate, drop or split."),
+        typer.Option(help="What happens to longer rows: auto (texts fill further rows), truncate, drop or split."),
     ] = "auto",
     shape: Annotated[
         str,

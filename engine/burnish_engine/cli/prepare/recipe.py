@@ -81,7 +81,7 @@ def check(path: Annotated[Path, typer.Argument(help="Recipe to check.")]) -> Non
         out.print(f"note: {note}")
     if started.start:
         out.print(
-            f"note: It goes on from the adapter in {started.start}: {started.method} of rank {started.rank}, alpha "
+            f"note: It continues from the adapter in {started.start}: {started.method} of rank {started.rank}, alpha "
             f"{started.alpha:g}, dropout {started.dropout:g}, on {', '.join(started.targets)}."
         )
 

@@ -24,7 +24,7 @@ def chat(
         ),
     ],
     base: Annotated[bool, typer.Option("--base", help="Of a run: the model before training.")] = False,
-    start: Annotated[bool, typer.Option("--start", help="Of a run: with the adapter that it went on from.")] = False,
+    start: Annotated[bool, typer.Option("--start", help="Of a run: with the adapter that it continued from.")] = False,
     exported: Annotated[bool, typer.Option("--exported", help="Of a run: its newest exported GGUF.")] = False,
     prompt: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="Say this instead of asking you; may be repeated.")

@@ -28,7 +28,7 @@ def card_lines(card: RunCard) -> Iterator[str]:
     if card.begun_step:
         yield f"The card was begun at step {card.begun_step}; what the steps before were made with is not known"
     for resume in card.resumes:
-        yield f"Went on at step {resume.step} with {changes_text(resume) or 'everything the same'}"
+        yield f"Continued at step {resume.step} with {changes_text(resume) or 'everything the same'}"
     if back := card.rollback:
         where = f"step {back.to_step}" if back.to_step else "the beginning"
         yield f"Went back from step {back.step} to {where}, and on at {back.factor:g} times the learning rate"

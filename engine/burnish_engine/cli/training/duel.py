@@ -39,7 +39,7 @@ def duel(
     ] = _DEFAULTS.extensions,
     evaluations: Annotated[int, typer.Option(help="Evaluations in the course of a run.")] = _DEFAULTS.evaluations,
     folder: Annotated[Path | None, typer.Option("--out", help="New folder for the duel.", show_default=False)] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the duel in this folder.", show_default=False)] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the duel in this folder.", show_default=False)] = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Compare although it is unfair; the report says so.")
     ] = False,
@@ -50,7 +50,7 @@ def duel(
 
     All have the same data in the same order, seeds, precision and schedule. Each side finds its learning rate on a
     small grid, then runs with several seeds. Ends with a verdict per measure and its confidence interval, or "not
-    distinguishable". Ctrl-C saves and stops; --resume goes on.
+    distinguishable". Ctrl-C saves and stops; --resume continues.
     """
     if resume is None:
         options = _options(seeds=seeds, factors=factors, extensions=extend, evaluations=evaluations, anyway=anyway)
@@ -60,7 +60,7 @@ def duel(
     else:
         if recipes or folder or dry_run:
             raise UsageError(
-                "--resume goes on with a duel as it was begun, and takes no recipes, --out or --dry-run.",
+                "--resume continues with a duel as it was begun, and takes no recipes, --out or --dry-run.",
                 f"burnish duel --resume {typed(resume)}",
             )
         found, _ = open_duel(resume)
@@ -93,7 +93,7 @@ def _run(folder: DuelFolder, *, json: bool) -> int:
     from burnish_engine.duel.report.report import render
     from burnish_engine.duel.run_duel import run_duel
 
-    again = f"Go on with: burnish duel --resume {typed(folder.root)}"
+    again = f"Continue with: burnish duel --resume {typed(folder.root)}"
     try:
         state = run_duel(folder, _DuelPrinter(quiet=json))
     except KeyboardInterrupt:

@@ -44,7 +44,7 @@ def train_there(paths: RunPaths, recipe: Recipe, *, anyway: bool = False, gpus: 
             )
     except KeyboardInterrupt:
         if paths.remote.exists():
-            out.print(f"The job goes on at {recipe.devices.where}. Follow it again: burnish runs resume {run}")
+            out.print(f"The job continues at {recipe.devices.where}. Follow it again: burnish runs resume {run}")
             out.print(f"Let it save and end: burnish runs stop {run}")
         raise
     except BurnishError as error:
@@ -54,7 +54,7 @@ def train_there(paths: RunPaths, recipe: Recipe, *, anyway: bool = False, gpus: 
     if outcome.exit_code is ExitCode.DONE:
         out.print(f"Done. The result is in {paths.root}")
     elif outcome.exit_code is ExitCode.STOPPED:
-        out.print(f"Stopped; what was saved is in {paths.root}. Go on with: burnish runs resume {run}")
+        out.print(f"Stopped; what was saved is in {paths.root}. Continue with: burnish runs resume {run}")
     else:
         say_error(outcome.message or f"The run failed at {recipe.devices.where}.")
     return outcome.exit_code

@@ -181,7 +181,7 @@ def _phase_text(event: PhaseChanged) -> str:
 def _line(event: Event) -> str | Text:
     match event:
         case RunStarted():
-            again = f", going on after step {event.resumed_from_step}" if event.resumed_from_step is not None else ""
+            again = f", continuing after step {event.resumed_from_step}" if event.resumed_from_step is not None else ""
             products = f", products in {event.products.upper()}" if event.products in EIGHT_BITS else ""
             how = f" on {event.device} in {event.precision}{products}: {plural(event.total_steps, 'step')}{again}"
             reason = f"\n{event.products_reason}" if event.products_reason else ""

@@ -96,7 +96,7 @@ def show(run: RunArgument, json: Annotated[bool, typer.Option("--json", help="Pr
     where = f"{summary.status}, step {state.step} of {state.total_steps}"
     out.print(styled("[bold]{}[/]: {}", state.run, where))
     died = " ".join(death_text(summary.process_end)) if summary.process_end else ""
-    again = f"Go on: burnish runs resume {typed_run(summary.paths)}" if summary.status in _CAN_GO_ON else ""
+    again = f"Continue: burnish runs resume {typed_run(summary.paths)}" if summary.status in _CAN_GO_ON else ""
     for line in filter(None, (state.message, died, again)):
         out.print(line)
     warned: set[str] = set()
@@ -163,7 +163,7 @@ def resume(
     run: RunArgument,
     queue: Annotated[bool, typer.Option("--queue", help="If the device is busy, start when it is free.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Use the device even if another run holds it.")] = False,
-    anyway: Annotated[bool, typer.Option("--anyway", help="Go on even if the plan says that it does not fit.")] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Continue even if the plan does not fit.")] = False,
     gpus: Annotated[
         int,
         typer.Option(
@@ -172,7 +172,7 @@ def resume(
     ] = 0,
     wait: Annotated[bool, typer.Option("--wait", hidden=True, help="Started from the queue.")] = False,
 ) -> int:
-    """Go on: end a pause, or start again from the last checkpoint."""
+    """Continue: end a pause, or start again from the last checkpoint."""
     if is_other_rank():
         return help_leader()
     paths = open_run(run)
@@ -260,7 +260,7 @@ def note(
 
 def _command(run: str, name: CommandName) -> int:
     paths = open_run(run)
-    if paths.remote.exists() and summarize(paths).status == "interrupted":  # its job may go on, and nobody follows it
+    if paths.remote.exists() and summarize(paths).status == "interrupted":  # its job may run on, unfollowed
         from burnish_engine.remote.submit import send_elsewhere
 
         ended = send_elsewhere(paths, name)

@@ -44,7 +44,7 @@ def submit(
 ) -> int:
     """Train on another machine and bring the result back.
 
-    The run is followed here as one of this machine. Ctrl-C stops following; the job goes on.
+    The run is followed here as one of this machine. Ctrl-C stops following; the job continues.
     """
     parsed = _at(load_recipe(recipe), to, timeout)
     if dry_run:

@@ -49,7 +49,7 @@ def train(
 ) -> int:
     """Train what the recipe describes.
 
-    Ctrl-C finishes the step, saves and stops; `burnish runs resume last` goes on.
+    Ctrl-C finishes the step, saves and stops; `burnish runs resume last` continues.
     """
     if is_other_rank():  # the leader reads the recipe
         return help_leader()
@@ -225,7 +225,7 @@ def train_run(paths: RunPaths, recipe: Recipe, *, queue: bool, force: bool, anyw
         out.print(f"Done. The {what} is in {paths.root / what}")
         out.print(f"Next: burnish chat {run}{_next_export(paths, run)}")
     elif outcome.exit_code is ExitCode.STOPPED:
-        out.print(f"{outcome.message} Go on with: burnish runs resume {run}")
+        out.print(f"{outcome.message} Continue with: burnish runs resume {run}")
     else:
         say_error(outcome.message)
         if outcome.step:

@@ -81,7 +81,7 @@ class SharedSteps(Facts):
     exchange_bytes: int = Field(default=0, description="Bytes that are added up, or gathered, in a step.")
     link: LinkKind | None = Field(default=None, description="What carries it; None: nothing is told of their links.")
     rounded: bool = Field(default=False, description="Gradients are sent in bf16.")
-    while_computing: bool = Field(default=False, description="Sending goes on while the GPUs compute.")
+    while_computing: bool = Field(default=False, description="Sending continues while the GPUs compute.")
 
 
 class FittingRank(Facts):
@@ -289,7 +289,7 @@ class ModelIntegrity(Facts):
 
 
 class AdapterFacts(Facts):
-    """An adapter that a run can go on from."""
+    """An adapter that a run can continue from."""
 
     path: str = Field(description="What to write into the recipe's adapter.start.")
     folder: str

@@ -31,7 +31,7 @@ class Download(BaseModel):
 
     @property
     def is_open(self) -> bool:
-        """Whether it still has to be downloaded, now or when a person goes on with it."""
+        """Whether it still has to be downloaded, now or when a person continues with it."""
         return self.status != "finished"
 
     @property

@@ -209,7 +209,7 @@ class Recipe(Section):
     def _has_an_adapter_to_start(self) -> Recipe:
         if self.adapter.start and self.adapter.method == "full":
             raise ValueError(
-                f'adapter.start = "{self.adapter.start}" is an adapter to go on from, and adapter.method = "full" '
+                f'adapter.start = "{self.adapter.start}" is an adapter to continue from, and adapter.method = "full" '
                 'trains every weight instead: set adapter.method to "lora", or adapter.start to ""'
             )
         return self

@@ -88,19 +88,19 @@ class DataSection(Section):
     )  # fmt: skip
     overlong: Literal["auto", "truncate", "drop", "split"] = setting(
         "auto",
-        "What happens to rows longer than `max_length`. auto: a text goes on in further rows, and a chat is truncated. "
+        "What happens to rows longer than `max_length`. auto: a text fills further rows, and a chat is truncated. "
         "truncate: the end is cut off. drop: the row is left out. split: as auto, and a chat becomes several. They are "
         "counted and reported, with the share of tokens that is lost.",
         label="Longer rows",
         choices={
-            "auto": "go on if text, are cut if chat",
+            "auto": "continue if text, are cut if chat",
             "truncate": "are cut",
             "drop": "are left out",
             "split": "are split",
         },
     )
     broken_rows: Literal["stop", "drop"] = setting(
-        "stop", "What happens at a row that cannot be read: stop and name it, or go on without it and count it.",
+        "stop", "What happens at a row that cannot be read: stop and name it, or continue without it and count it.",
         label="Rows that cannot be read",
         choices={"stop": "stop the reading", "drop": "are left out"},
         page="rows", order=1,

@@ -65,9 +65,9 @@ class GuardSection(Section):
     action: Literal["stop", "warn", "off"] = setting(
         "stop",
         "At a sign that the run does not train what it should (no gradient, labels shifted, an adapter without effect "
-        "and the like). stop: end with exit code 13. warn: say so and go on. off: do not look.",
+        "and the like). stop: end with exit code 13. warn: say so and continue. off: do not look.",
         label="If it is not",
-        choices={"stop": "end the run", "warn": "say so and go on", "off": "do not check"},
+        choices={"stop": "end the run", "warn": "say so and continue", "off": "do not check"},
         note={
             "warn": "A run that does not train will use the machine to its end.",
             "off": "Nothing will tell a run that trains from one that does not.",

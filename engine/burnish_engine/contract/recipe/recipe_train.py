@@ -15,7 +15,7 @@ AUTO, ALL_LINEAR = "auto", "all-linear"
 Optimizer = Literal["adamw", "adamw8bit", "paged_adamw8bit", "muon", "lion", "adafactor", "schedule_free"]
 Masking = Literal["off", "magma", "skip_update"]
 _HAS_ADAPTER = unless("adapter.method", "full", why="Does not apply: every weight is trained, without an adapter.")
-_IS_NEW = when("start", "", why="Comes from the adapter that training goes on from.", replaces=True)
+_IS_NEW = when("start", "", why="Comes from the adapter that training continues from.", replaces=True)
 _NEW_ADAPTER = (_HAS_ADAPTER, _IS_NEW)
 _IS_MAGMA, _IS_MASKED = when("kind", "magma"), unless("kind", "off")
 _ADAM = ("adamw", "adamw8bit", "paged_adamw8bit", "muon", "schedule_free")
@@ -61,10 +61,10 @@ class AdapterSection(Section):
     )  # fmt: skip
     start: str = setting(
         "",
-        "Go on from this adapter: the folder of a run that has ended, or of an adapter in PEFT's format; relative "
+        "Continue from this adapter: the folder of a run that has ended, or of an adapter in PEFT's format; relative "
         "paths are taken from the recipe's folder. Method, rank, alpha, dropout and targets come from it. With a "
         "preference objective, it is the reference. Empty: a new adapter.",
-        label="Adapter to go on from", page="model",
+        label="Adapter to continue from", page="model",
     )  # fmt: skip
 
 

@@ -98,7 +98,7 @@ class FactChange(Record):
 
 
 class Resume(Record):
-    """The record of another process that went on with the run."""
+    """The record of another process that continued with the run."""
 
     t: float = Field(description="Wall-clock time, seconds since the epoch.")
     step: int = Field(description="Optimizer steps that were kept.")
@@ -136,7 +136,7 @@ class CardGuard(Record):
 
 
 class CardRollback(Record):
-    """The record of a rollback, after which the run went on at a lower learning rate."""
+    """The record of a rollback, after which the run continued at a lower learning rate."""
 
     step: int = Field(description="The step of the trouble.")
     to_step: int
@@ -157,7 +157,7 @@ class RunCard(Record):
     data: CardData
     base: CardModel
     start: list[HashedFile] = Field(
-        default=[], description="Files of the adapter that the run goes on from; empty: it began with a new one."
+        default=[], description="Files of the adapter that the run continues from; empty: it began with a new one."
     )
     coverage: Coverage | None = Field(
         default=None, description="What is trained of each kind of layer, counted on the loaded model; None: not known."

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 CommandName = Literal["stop", "stop_now", "checkpoint", "pause", "resume", "suspend", "sample", "smaller_plan"]
 COMMAND_MEANINGS = (
-    "stop: save and end. stop_now: end without saving. checkpoint: save and go on. pause: hold, keeping memory. "
-    "resume: end a pause. suspend: save, exit and free memory. sample: answer the fixed prompts. smaller_plan: go on "
-    "with the next smaller memory plan; the numbers stay the same."
+    "stop: save and end. stop_now: end without saving. checkpoint: save and continue. pause: hold, keeping memory. "
+    "resume: end a pause. suspend: save, exit and free memory. sample: answer the fixed prompts. smaller_plan: "
+    "continue with the next smaller memory plan; the numbers stay the same."
 )
 """Meaning of each command."""
 

@@ -39,7 +39,7 @@ class DuelDifferenceFacts(Facts):
 
 
 class DuelRun(Facts):
-    """A run of a duel: the one that goes on, or one that has ended. None: not measured."""
+    """A run of a duel: the one that is running, or one that has ended. None: not measured."""
 
     id: str
     folder: str
@@ -47,7 +47,7 @@ class DuelRun(Facts):
     phase: DuelPhase = Field(description="grid: find the side's rate; seeds: compare; second look: another rate.")
     seed: int
     rate: float
-    ended: Literal["", "finished", "diverged"] = Field(default="", description="Empty: it goes on.")
+    ended: Literal["", "finished", "diverged"] = Field(default="", description="Empty: it continues.")
     step: int = 0
     total_steps: int = 0
     held_out_loss: Number | None = None

@@ -286,7 +286,7 @@ class CommandDone(_Event):
 
 
 class Warned(_Event):
-    """A warning that the person should know; the run goes on."""
+    """A warning that the person should know; the run continues."""
 
     type: Literal["warning"] = "warning"
     code: str
@@ -310,7 +310,7 @@ class GuardReported(_Event):
 
 
 class RolledBack(_Event):
-    """The run went back to a checkpoint from before the trouble, and goes on at a lower learning rate."""
+    """The run went back to a checkpoint from before the trouble, and continues at a lower learning rate."""
 
     type: Literal["rolled_back"] = "rolled_back"
     step: int = Field(description="The step at which there was enough trouble.")
@@ -341,7 +341,7 @@ class RunMeasurement(Record):
 
 
 class RunEnded(_Event):
-    """The run will not go on in this process."""
+    """The run will not continue in this process."""
 
     type: Literal["run_ended"] = "run_ended"
     outcome: Literal["finished", "stopped", "suspended", "failed"]

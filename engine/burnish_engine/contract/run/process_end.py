@@ -65,24 +65,24 @@ def death_text(end: ProcessEnd) -> tuple[str, str]:
         case "memory":
             return (
                 f"The system killed its process {how} because the machine's memory was full.",
-                "Close other programs, or lower train.micro_batch_tokens or data.max_length, before it goes on.",
+                "Close other programs, or lower train.micro_batch_tokens or data.max_length, before it continues.",
             )
         case "disk":
             return (
                 f"Its process ended because the disk was full {how}.",
-                "Free some space on the disk of the run folder before it goes on.",
+                "Free some space on the disk of the run folder before it continues.",
             )
         case "crash":
             return (
                 f"Its process crashed {how}: a fault in the GPU driver or in a library.",
-                "It can go on. If it crashes again, restart the machine and look at `burnish doctor`.",
+                "It can continue. If it crashes again, restart the machine and look at `burnish doctor`.",
             )
         case "asked":
-            return f"Its process was told to end {how}, before it could save.", "It can go on."
+            return f"Its process was told to end {how}, before it could save.", "It can continue."
         case "killed":
             return (
                 f"Its process was killed from outside {how}: by a person, or by a program that guards memory.",
-                "It can go on; close other programs first where memory was short.",
+                "It can continue; close other programs first where memory was short.",
             )
         case _:
             return f"Its process ended without a word {how}.", "Its stderr.log may say more."

@@ -43,14 +43,14 @@ class DuelsRequest(ProtocolRequest):
 
 
 class StopDuelRequest(ProtocolRequest):
-    """Ask a duel to save the run that goes on, and to stop. Result: `done`."""
+    """Ask a duel to save the run that is running, and to stop. Result: `done`."""
 
     method: Literal["stop_duel"] = "stop_duel"
     folder: str
 
 
 class ResumeDuelRequest(ProtocolRequest):
-    """Go on with a duel that was stopped. Result: `run`, the duel's folder."""
+    """Continue with a duel that was stopped. Result: `run`, the duel's folder."""
 
     method: Literal["resume_duel"] = "resume_duel"
     folder: str

@@ -75,7 +75,7 @@ class CheckFilesRequest(ProtocolRequest):
 
 
 class AdapterRequest(ProtocolRequest):
-    """Read the facts of an adapter that a run can go on from. Result: `adapter`."""
+    """Read the facts of an adapter that a run can continue from. Result: `adapter`."""
 
     method: Literal["adapter"] = "adapter"
     path: str = Field(description="The folder of a run that has ended, or of an adapter in PEFT's format.")
@@ -93,13 +93,13 @@ class DownloadRequest(ProtocolRequest):
     method: Literal["download"] = "download"
     name: str = Field(description="The model's name on the hub.")
     do: Literal["start", "pause", "cancel"] = Field(
-        default="start", description="start: also go on with a paused or failed one. cancel: delete what it has."
+        default="start", description="start: also continue with a paused or failed one. cancel: delete what it has."
     )
     token: str = Field(default="", description="Access token for gated models. Never stored.")
 
 
 class FetchRequest(ProtocolRequest):
-    """Download a model by name; progress in bytes; can be canceled and goes on where it stopped. Result: `model`."""
+    """Download a model by name; progress in bytes; can be canceled and resumes where it stopped. Result: `model`."""
 
     method: Literal["fetch"] = "fetch"
     name: str
@@ -161,7 +161,7 @@ class ChatRequest(ProtocolRequest):
     method: Literal["chat"] = "chat"
     target: str = Field(description='A run, a model folder, "embedded", or a .gguf file.')
     variant: Literal["tuned", "base", "start", "exported"] = Field(
-        default="tuned", description="Of a run: which of its models; start: with the adapter that it went on from."
+        default="tuned", description="Of a run: which of its models; start: with the adapter that it continued from."
     )
     messages: list[ChatMessage] = Field(min_length=1)
     lane: int = Field(

@@ -73,7 +73,7 @@ happens. NaN and infinity travel as strings.
 A `recipe` is the text of a TOML file; relative paths in it count from the server's working folder. A `run` is a run
 folder, a name in the folder of runs, or `last`, the newest.
 
-The server ends when its standard input closes. Runs and exports go on: they are processes of their own, and their
+The server ends when its standard input closes. Runs and exports continue: they are processes of their own, and their
 folders say how far they are, a run's by its events, listed below. Only the protocol is written to standard output; logs
 go to standard error.
 

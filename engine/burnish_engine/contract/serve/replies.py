@@ -17,7 +17,7 @@ BenchKind = Literal["kernels", "step", "gguf"]
 
 
 class Bench(ProtocolLine):
-    """A `burnish bench` that goes on, whoever started it."""
+    """A `burnish bench` that is running, whoever started it."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

@@ -13,7 +13,7 @@ from burnish_engine.contract.serve.protocol_line import ProtocolRequest
 
 
 class RunsRequest(ProtocolRequest):
-    """List all runs, newest first, and the benchmarks that go on; also starts waiting runs whose device is free.
+    """List all runs, newest first, and the benchmarks that are running; also starts waiting runs whose device is free.
 
     Result: `runs` and `benches`.
     """
@@ -35,7 +35,7 @@ class StartRequest(ProtocolRequest):
 
 
 class ResumeRequest(ProtocolRequest):
-    """Go on with a stopped, suspended, interrupted or failed run, or end a pause. Result: `run`."""
+    """Continue with a stopped, suspended, interrupted or failed run, or end a pause. Result: `run`."""
 
     method: Literal["resume"] = "resume"
     run: str

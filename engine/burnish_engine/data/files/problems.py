@@ -40,7 +40,7 @@ class BrokenRowError(DataError):
     """
 
     def __init__(self, what: str, remedy: str = "", reason: str = "") -> None:
-        super().__init__(what, f'{remedy} Or set data.broken_rows = "drop" to go on without such rows.')
+        super().__init__(what, f'{remedy} Or set data.broken_rows = "drop" to continue without such rows.')
         self.reason = reason
 
 

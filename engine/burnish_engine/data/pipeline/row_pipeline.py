@@ -148,7 +148,7 @@ class RowPipeline:
         """Turn a batch of rows into documents.
 
         Raises:
-            BrokenRowError: A row cannot be read, and the recipe does not say to go on without such.
+            BrokenRowError: A row cannot be read, and the recipe does not say to continue without such.
             DataError: The template is hostile.
         """
         log = RowLog(rows=len(batch.rows))

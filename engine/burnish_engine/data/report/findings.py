@@ -207,7 +207,7 @@ def _length_findings(lengths: LongRows, data: DataSection, names: Sequence[str])
         actions = [_NO_LONG] if data.overlong == "split" else [_NO_LONG, _SPLIT_LONG]
         yield _finding("overlong", says, lengths.truncated, actions, names)
     if lengths.continued.total:
-        says = f"{{rows}} longer than {data.max_length} tokens; what follows goes on in {lengths.further} further rows"
+        says = f"{{rows}} longer than {data.max_length} tokens; what follows fills {lengths.further} further rows"
         yield _finding("continued", says, lengths.continued, [_NO_LONG], names)
 
 

@@ -147,7 +147,7 @@ def _repeats(text: str) -> bool:
     if len(text) < _LONG:
         return False
     begin = text[:_CHECKED_CHARS]
-    # The cheap tests first: a stretch longer than half of the text goes on at one of these places as it did before, and
+    # The cheap tests first: a stretch longer than half of the text continues at one of these places as before, and
     # repetitive text compresses well, prose only by two to three.
     if not any(begin.find(begin[at : at + 8], at + 1, at + 68) > 0 for at in range(0, len(begin), len(begin) // 16)):
         return False

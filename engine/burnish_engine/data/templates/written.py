@@ -105,7 +105,7 @@ class _SearchedPart:
         return self.has(value) if isinstance(value, str) else self.has(json.dumps(value)) or self.has(str(value))
 
     def skip(self, piece: str) -> None:
-        """Go on behind a piece, if it is there."""
+        """Continue behind a piece, if it is there."""
         self.at = max(self.at, self._find(piece.strip()))
 
     def _find(self, core: str) -> int:
@@ -147,7 +147,7 @@ def _lost_of_reply(message: Mapping[str, Any], text: str, low: int, high: int, *
 
 
 def _takes_call(function: Mapping[str, Any], window: _SearchedPart) -> bool:
-    """Whether the rendering has a call, and go on behind it."""
+    """Whether the rendering has a call, and continue behind it."""
     arguments = function["arguments"]
     spelled = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     written = window.has(spelled) or window.has_value(

@@ -48,7 +48,7 @@ def refuse_unlike(checks: Sequence[DuelCheck]) -> None:
         words = "; ".join(f"{one.what}: {one.detail}" for one in unlike)
         raise UsageError(
             f"The runs of this duel were not held under the same conditions ({words}).",
-            "Find out what changed between them and begin a new duel; with --anyway it goes on and the report says so.",
+            "Find out what changed and begin a new duel; with --anyway it continues, and the report says so.",
         )
 
 

@@ -195,5 +195,5 @@ def _last_words(folder: DuelFolder) -> str:
             text = file.read().decode("utf-8", errors="replace")
     except OSError:
         return ""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and "Go on with: burnish" not in line]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and "Continue with: burnish" not in line]
     return " ".join(lines[-4:])

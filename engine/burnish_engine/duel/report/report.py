@@ -158,7 +158,7 @@ def _cells(one: RunOutcome) -> Iterable[str]:
     for value, form in numbers:
         yield f'<td class="num">{"-" if value is None else format(value, form)}</td>'
     caption = f"diverged after step {one.steps}: {one.message}" if one.ended == "diverged" else f"{one.steps:,} steps"
-    again = f"; went on after {one.resumes} interruption{'s' if one.resumes > 1 else ''}" if one.resumes else ""
+    again = f"; continued after {one.resumes} interruption{'s' if one.resumes > 1 else ''}" if one.resumes else ""
     yield f'<td class="dim">{_text(caption + again)}; {_text(one.engine)}</td>'
 
 

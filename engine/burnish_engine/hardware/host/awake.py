@@ -17,7 +17,7 @@ _WAIT_S = 2.0
 def kept_awake(why: str) -> Iterator[None]:
     """Keep the system awake inside, where it lets itself be kept; the screen may turn off.
 
-    Windows counts this for the thread that enters. Never raises: a job that cannot keep the system awake goes on.
+    Windows counts this for the thread that enters. Never raises: a job that cannot keep the system awake continues.
 
     Args:
         why: what is being done, which the system shows to the person.
@@ -57,7 +57,7 @@ def _hold(why: str) -> subprocess.Popen[bytes] | None:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the job, which may go on to save
+            start_new_session=True,  # Ctrl-C is for the job, which may continue to save
         )
     return None
 

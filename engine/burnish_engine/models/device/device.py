@@ -24,7 +24,7 @@ _CONTEXT_BYTES = (
 )  # what a context takes before any kernel; an H100 was seen to take 0.74 GiB with all of them
 _LATER_BYTES = 128 * _MIB  # kernels and graphs that come after the cap is set, outside the allocator
 _DESKTOP_BYTES = 256 * _MIB
-"""Memory that Windows' desktop and browser may take more of the card while a run goes on: WDDM makes room for whoever
+"""Memory that Windows' desktop and browser may take more of the card while a run continues: WDDM makes room for whoever
 is in the foreground by moving others' memory to the system's, and ours is the largest."""
 _SYSTEM_BYTES, _SYSTEM_SHARE = 4 * _GIB, 0.1  # left to everything else where GPU and system share one memory
 _LEAST_BYTES = 64 * _MIB

@@ -101,11 +101,11 @@ def why_plain_adapter(adapter: AdapterSection) -> str:
     """Return why only the plain engine trains an adapter, as the first half of a sentence; empty where not so.
 
     Args:
-        adapter: adapter section of the recipe; where it goes on from an adapter, as that one's files say.
+        adapter: adapter section of the recipe; where it continues from an adapter, as that one's files say.
     """
     if isinstance(adapter, StartedSection):
         why = adapter.obstacle
-        return f"The adapter to go on from {why}, which the fast engine does not do" if why else ""
+        return f"The adapter to continue from {why}, which the fast engine does not do" if why else ""
     named = [target for target in adapter.targets if target.rpartition(".")[2] in _TABLES]
     if adapter.method == "full" or not named:
         return ""

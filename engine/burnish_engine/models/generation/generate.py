@@ -20,7 +20,7 @@ _MOST_TOGETHER = 16
 """Most replies that are made together step by step: more gain little, and each keeps keys and values of its tokens."""
 PAGED_TOGETHER = 64
 """Most replies that grow together in pages."""
-_PAGED_GROUP = 4 * PAGED_TOGETHER  # replies after which a caller is asked whether it goes on
+_PAGED_GROUP = 4 * PAGED_TOGETHER  # replies after which a caller is asked whether it continues
 END_OF_TURN_NAMES = (
     "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "</s>",
     "<EOT>", "[EOT]", "<end_of_utterance>", "<｜end▁of▁sentence｜>", "<|return|>", "<|call|>",

@@ -1,1 +1,1 @@
-"""Adapters in PEFT's format on disk: checked, and gone on from."""
+"""Adapters in PEFT's format on disk: checked, and continued from."""

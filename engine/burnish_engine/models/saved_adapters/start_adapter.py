@@ -1,4 +1,4 @@
-"""The adapter that a recipe goes on from (`adapter.start`): where it lies, what it is, and which base it belongs to.
+"""The adapter that a recipe continues from (`adapter.start`): where it lies, what it is, and which base it belongs to.
 
 Loads no torch: plans and `burnish recipe check` read it too.
 """
@@ -40,7 +40,7 @@ _LARGEST_CARD_BYTES = 50_000_000
 
 @dataclass(frozen=True)
 class StartAdapter:
-    """An adapter to go on from.
+    """An adapter to continue from.
 
     Attributes:
         files: what PEFT's two files hold.
@@ -61,7 +61,7 @@ class StartAdapter:
 
 
 def open_start(section: AdapterSection) -> StartAdapter | None:
-    """Open the adapter that a recipe goes on from; None where it starts a new one.
+    """Open the adapter that a recipe continues from; None where it starts a new one.
 
     Raises:
         UsageError: The folder holds no adapter.
@@ -91,7 +91,7 @@ def open_start(section: AdapterSection) -> StartAdapter | None:
 
 
 def as_started(recipe: Recipe) -> Recipe:
-    """Return the recipe with the adapter's method, rank, alpha, dropout and targets where it goes on from one.
+    """Return the recipe with the adapter's method, rank, alpha, dropout and targets where it continues from one.
 
     Raises:
         UsageError: The folder holds no adapter.

@@ -20,7 +20,7 @@ ENDINGS: dict[CommandName, Status] = {"stop": "stopped", "stop_now": "stopped", 
 
 
 class DroppedError(Exception):
-    """The connection broke; the job may well go on. The text says how it broke."""
+    """The connection broke; the job may well continue. The text says how it broke."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Backend(Protocol):
         ...
 
     def restart(self, job: RemoteJob) -> RemoteJob:
-        """Start a job again that has ended; it goes on from what it saved."""
+        """Start a job again that has ended; it continues from what it saved."""
         ...
 
     def lines(self, job: RemoteJob, position: MirrorPosition) -> Iterator[RelayLine]:

@@ -1,6 +1,6 @@
 """Trains as a job of Hugging Face Jobs. A private bucket holds what is sent and what the run saves.
 
-The job's machine may be taken back at any time; the next attempt goes on from the bucket. Progress comes as the job's
+The job's machine may be taken back at any time; the next attempt continues from the bucket. Progress comes as the job's
 log, commands go through the bucket.
 """
 
@@ -42,7 +42,7 @@ _OVER = {"COMPLETED", "CANCELED", "ERROR", "DELETED"}
 _HOURS = {"minute": 60.0, "hour": 1.0}
 _LAST_LINES = 6
 _NOT_BEGUN = "It was canceled while it waited for a machine of Hugging Face Jobs."
-_CANCELED = "The job was canceled at once. Resume the run to go on from what it had saved."
+_CANCELED = "The job was canceled at once. Resume the run to continue from what it had saved."
 _SCRIPT = """set -e
 mkdir -p {scratch}
 for one in {mount}/*; do

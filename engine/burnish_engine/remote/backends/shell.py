@@ -161,7 +161,7 @@ def stream(shell: Shell, script: str, *, silence_s: float = _ANSWER_S) -> Iterat
 
 
 class _Patience:
-    """Ends a script that keeps us waiting for longer than a limit, so that what waits for it goes on."""
+    """Ends a script that keeps us waiting for longer than a limit, so that what waits for it continues."""
 
     def __init__(self, shell: Shell, process: subprocess.Popen[bytes], limit_s: float) -> None:
         self._host, self._limit_s, self._ran_out = shell.host, limit_s, False

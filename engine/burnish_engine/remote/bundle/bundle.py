@@ -122,7 +122,7 @@ def make_bundle(recipe: Recipe, run: str, *, gpus: int = 0, timeout_s: int = 0, 
 
     Raises:
         UsageError: A file that the recipe names does not exist or cannot be read.
-        SetupError: The adapter to go on from is damaged.
+        SetupError: The adapter to continue from is damaged.
     """
     paths: dict[str, Path] = {}
     data = recipe.data.model_copy(

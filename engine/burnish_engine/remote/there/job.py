@@ -1,6 +1,6 @@
 """A job on another machine: `python -m burnish_engine.remote.there.job FOLDER [--relay] [--keep FOLDER]`.
 
-It checks what arrived, trains the run or goes on with it, and writes down how it ended. A termination, as a cluster
+It checks what arrived, trains the run or continues with it, and writes down how it ended. A termination, as a cluster
 sends before it takes a machine back, is handed on to the run, which saves.
 """
 
@@ -89,7 +89,7 @@ class JobAttempt:
         return self._run_command(["models", "fetch", name])
 
     def _train(self, manifest: BundleManifest) -> int:
-        """Begin the run, or go on with it; return the exit code."""
+        """Begin the run, or continue with it; return the exit code."""
         run = self._folder.run
         options = ["--force", *(["--anyway"] if manifest.anyway else [])]
         options += ["--gpus", str(manifest.gpus)] if manifest.gpus else []
@@ -99,7 +99,7 @@ class JobAttempt:
         return self._run_command(arguments, timeout_s=manifest.timeout_s)
 
     def _run_command(self, arguments: list[str], *, timeout_s: int = 0) -> int:
-        """Run a command of Burnish's to its end, with everything that goes on beside it; return its exit code."""
+        """Run a command of Burnish's to its end, with everything that continues beside it; return its exit code."""
         if self._asked:
             return ExitCode.STOPPED
         # Services show a job's own output; with a relay the run's would only hide the lines between.
@@ -115,7 +115,7 @@ class JobAttempt:
                 code = child.wait(POLL_S)
                 self._child = None
                 return code if code >= 0 else 128 - code
-            with suppress(OSError, NoSpaceError):  # what goes on beside a run must not end it; it is tried again
+            with suppress(OSError, NoSpaceError):  # what continues beside a run must not end it; it is tried again
                 self._beside()
             if timeout_s and not self._asked and time.monotonic() - self._began > timeout_s - _margin_s(timeout_s):
                 self._hand_on()

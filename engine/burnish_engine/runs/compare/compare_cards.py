@@ -123,7 +123,7 @@ def _flat(card: RunCard) -> dict[str, str | None]:
 def _resumes(run: str, card: RunCard) -> Iterator[CardLine]:
     for resume in card.resumes:
         if resume.changed:
-            words = f"{run} went on at step {resume.step} with {changes_text(resume)}"
+            words = f"{run} continued at step {resume.step} with {changes_text(resume)}"
             yield CardLine(topic="resume", verdict="differs", words=words)
 
 

@@ -1,4 +1,4 @@
-"""Say which benchmarks go on: each process writes a small file of its own, which counts only as long as it lives."""
+"""Say which benchmarks continue: each process writes a small file of its own, which counts only as long as it lives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST = 100  # files that are looked at
 def announced(kind: BenchKind, about: str) -> Iterator[Callable[[float], None]]:
     """Announce a benchmark of this process until the context is left.
 
-    Where the file cannot be written the benchmark goes on unannounced.
+    Where the file cannot be written the benchmark continues unannounced.
 
     Args:
         kind: command that measures.
@@ -54,7 +54,7 @@ def announced(kind: BenchKind, about: str) -> Iterator[Callable[[float], None]]:
 
 
 def list_benches() -> list[Bench]:
-    """List the benchmarks that go on, oldest first; files of processes that are gone are removed."""
+    """List the benchmarks that are running, oldest first; files of processes that are gone are removed."""
     found = []
     with suppress(OSError):
         for file in sorted(benches_dir().glob("*.json"))[:_MOST]:
@@ -71,7 +71,7 @@ def stop_bench(pid: int) -> None:
         pid: process of a benchmark that is listed.
 
     Raises:
-        UsageError: No benchmark of this process goes on.
+        UsageError: No benchmark of this process continues.
     """
     if pid not in [bench.pid for bench in list_benches()]:
         raise UsageError("This benchmark has ended.")

@@ -19,7 +19,7 @@ from burnish_engine.train.base.stream import BatchStream
 
 @dataclass(frozen=True, eq=False)
 class EngineSpec:
-    """Specification of an engine: what it trains, on what, and where it goes on.
+    """Specification of an engine: what it trains, on what, and where it continues.
 
     Attributes:
         source: base model.

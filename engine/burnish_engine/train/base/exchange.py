@@ -16,7 +16,7 @@ ERRORS = "exchange_error/"
 
 @dataclass(frozen=True)
 class GradientSlice:
-    """Part of the flat gradient that is complete while the backward pass goes on.
+    """Part of the flat gradient that is complete while the backward pass continues.
 
     Attributes:
         lowest: number of the lowest layer whose gradients are in it.
@@ -44,7 +44,7 @@ class GradientExchange(Protocol):
 
     @property
     def overlaps(self) -> bool:
-        """Whether slices may be exchanged while the step's last pass goes on."""
+        """Whether slices may be exchanged while the step's last pass continues."""
         ...
 
     def deal(self, batches: Sequence[MicroBatch]) -> Sequence[int]:

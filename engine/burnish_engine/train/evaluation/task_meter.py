@@ -45,7 +45,7 @@ class TaskMeter:
             step: optimizer steps done.
             early: early stopping, which has seen the step's held-out loss.
             ends: function called between groups of replies, which carries out the user's commands and says whether the
-                run shall end; then nothing is recorded, and the score is made when the run goes on.
+                run shall end; then nothing is recorded, and the score is made when the run continues.
         """
         task = self._inputs.task
         if task is None or not self.is_due(step, early):

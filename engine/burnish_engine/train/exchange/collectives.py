@@ -13,7 +13,7 @@ from burnish_engine.contract.errors import SetupError
 from burnish_engine.train.exchange.windows import FileWindow, GpuWindow, SharedWindow
 
 _TIMEOUT = timedelta(days=1)
-"""Time after which torch gives an operation up, and with NCCL goes on without its result.
+"""Time after which torch gives an operation up, and with NCCL continues without its result.
 
 It counts from when the operation is queued, which may be several steps, of minutes each, before the device comes to
 it. A rank that ended is noticed by its link long before.

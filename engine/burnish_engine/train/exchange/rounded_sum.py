@@ -72,7 +72,7 @@ class RoundedSum:
 
         Args:
             saved: `state` of each rank, its number before the name: "0/own", "0/part", "1/own" and so on. Of as many
-                ranks with the same slices, each goes on with its own; else rank 0 takes the sum of all.
+                ranks with the same slices, each continues with its own; else rank 0 takes the sum of all.
         """
         ranks = sum(name.endswith(f"/{_OWN}") for name in saved)
         parts = [saved[f"{rank}/{_PART}"] for rank in range(ranks)]

@@ -115,7 +115,7 @@ class _CountedRendezvous:
     """torch's rendezvous, by which ranks map each other's memory, counted.
 
     torch numbers them from the start of a process, whatever the group, and a rank waits for messages with its own
-    number. A leader that goes on with new ranks would wait in vain, so ranks that are behind catch up first, each in a
+    number. A leader with new ranks would wait in vain, so ranks that are behind catch up first, each in a
     group of one.
 
     Attributes:

@@ -296,7 +296,7 @@ class FastTrainer:
             self.wants_graphs = False
             lines = str(error).strip().splitlines() or [type(error).__name__]
             self.problem = (
-                f"CUDA graphs could not be captured ({lines[0]}); training goes on without them, more slowly."
+                f"CUDA graphs could not be captured ({lines[0]}); training continues without them, more slowly."
             )
 
 

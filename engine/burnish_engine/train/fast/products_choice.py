@@ -1,7 +1,7 @@
 """Decides whether products with the frozen weights are computed in 8 bits: as the recipe says, or by timing them here.
 
 The times of a model's stacks on a card are kept with the kernels' tuned choices (`burnish_kernels.tuning`), so that
-they are measured once. A resumed run does not come here: it goes on with what its checkpoint says.
+they are measured once. A resumed run does not come here: it continues with what its checkpoint says.
 """
 
 from __future__ import annotations

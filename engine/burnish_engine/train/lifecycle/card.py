@@ -49,7 +49,7 @@ _Listed = TypeVar("_Listed", bound=HashedFile)
 class CardKeeper:
     """Writes `card.json` of the run that this process carries out. A card that cannot be written ends no run.
 
-    Base model and data may have many gigabytes: a thread hashes their files while training goes on, and the card
+    Base model and data may have many gigabytes: a thread hashes their files while training continues, and the card
     without their hashes exists from the start.
 
     Args:
@@ -76,7 +76,7 @@ class CardKeeper:
 
     @classmethod
     def begin(cls, setup: RunSetup, engine: Engine, recorder: Recorder, *, step: int) -> Self:
-        """Begin the card of a run, or go on with it; warn about exports that will not work.
+        """Begin the card of a run, or continue with it; warn about exports that will not work.
 
         Args:
             setup: settings and inputs of the run.
@@ -231,7 +231,7 @@ class CardKeeper:
                 write_card(self._paths, self._kept)
             except NoSpaceError as error:
                 if aloud:
-                    self._warn("card", f"{error} The run goes on without its card.")
+                    self._warn("card", f"{error} The run continues without its card.")
 
 
 def _file_changes(

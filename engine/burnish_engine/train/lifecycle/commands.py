@@ -29,7 +29,7 @@ class CommandInbox:
         recorder: recorder that receives acknowledgements.
         checkpoint: function that saves a checkpoint now.
         sample: function that answers the fixed prompts now.
-        smaller_plan: function that goes on with a smaller memory plan, and says in half a sentence what changed; empty
+        smaller_plan: function that takes a smaller memory plan, and says what changed in half a sentence; empty
             where no plan is smaller.
         stopping: function called at once, on a thread of its own, when a signal asks to stop.
         ending: how the run shall end; None: nothing has asked for that.

@@ -54,7 +54,7 @@ class RunInputs:
         budget: number of steps and micro-batches of the run.
         held_out: rows that evaluations use.
         task: held-out rows that replies are scored on; None: they are not scored.
-        start: the run's copy of the adapter that it goes on from; None: it begins with a new one.
+        start: the run's copy of the adapter that it continues from; None: it begins with a new one.
         held_out_mismatched: their prompts with replies to other prompts; None where the objective needs none.
     """
 

@@ -50,7 +50,7 @@ class Tally:
     measure: Measure | None = None
 
     def go_to(self, position: Position | None) -> None:
-        """Go on from the counts of a checkpoint; None: from the beginning."""
+        """Continue from the counts of a checkpoint; None: from the beginning."""
         self.step = position.step if position else 0
         self.micro_batches = position.micro_batches if position else 0
         self.tokens = position.tokens if position else 0

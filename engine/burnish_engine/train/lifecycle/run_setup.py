@@ -43,7 +43,7 @@ class RunSetup:
 
     Attributes:
         paths: run folder.
-        recipe: frozen recipe; where it goes on from an adapter, with that adapter's rank and so on.
+        recipe: frozen recipe; where it continues from an adapter, with that adapter's rank and so on.
         recipe_hash: fingerprint of the frozen recipe.
         device: device to train on.
         threads: number of CPU threads.
@@ -53,7 +53,7 @@ class RunSetup:
         measure: measurements of memory and speed.
         resume: checkpoint to resume from; None where the run begins.
         plan: memory plan to load the engine with, as text; empty leaves the choice to the engine.
-        planned_coverage: coverage that the plan announced; None: it announced none, the run is resumed, or it goes on
+        planned_coverage: coverage that the plan announced; None: it announced none, the run is resumed, or it continues
             from an adapter, which decides itself what it reaches.
         predicted_s: predicted time of all steps, seconds; 0 where not known.
         time_left: prediction of the time to the end.
@@ -112,7 +112,7 @@ class RunSetup:
         shared = _on_gpus(recipe, gpus)
         plan = check_fit(shared, inputs.data.facts, recorder, anyway=anyway or not fresh, fresh=fresh)
         measure = tally.measure = Measure(device, tally.held)
-        if not fresh:  # it goes on with whatever plan it had
+        if not fresh:  # it continues with whatever plan it had
             measure.not_as_planned()
         _prepare_gpu(device, shared, measure)
         precision = position.precision if position else choose_precision(recipe.train.precision, device)

@@ -1,4 +1,4 @@
-"""The adapter that a run goes on from: checked against the base, copied into the run, and hashed."""
+"""The adapter that a run continues from: checked against the base, copied into the run, and hashed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from burnish_engine.runs.file_hashes import known_sha256, sha256_file
 
 
 def provide_start(paths: RunPaths, recipe: Recipe, source: ModelSource, *, fresh: bool) -> Path | None:
-    """Return the run's own copy of the adapter that it goes on from; None where it begins with a new one.
+    """Return the run's own copy of the adapter that it continues from; None where it begins with a new one.
 
     Args:
         paths: run folder.

@@ -1,7 +1,7 @@
 """Take masked steps of schedule-free AdamW: schedulefree's step and state, with a scale on each tensor's step.
 
 Schedule-free training (Defazio et al. 2024, arXiv 2405.15682) takes steps with z, and gradients at y, which lies
-between z and the average of all z. The scale therefore applies to the step of z; averaging goes on unscaled.
+between z and the average of all z. The scale therefore applies to the step of z; averaging continues unscaled.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ others hold a replica of its engine and do as it says. A step, and the file of e
     each rank: sum gradients and losses over all ranks     # exchange/collectives.py: NCCL or gloo
     each rank: clip, update                                # the same bits on each; unlike GPUs take the leader's
 
-The gradients may be summed in slices while the last pass goes on (exchange_choice.py), or rounded
+The gradients may be summed in slices while the last pass continues (exchange_choice.py), or rounded
 (exchange/rounded_sum.py). The passes of an evaluation are dealt likewise (evaluation_share.py). A whole model is not
 held by each rank but shared out over all (sharded_engine.py); so may be the frozen weights of layers, which each rank
 then reads from the others without their doing (exchange/windows.py), so that only loading takes all at once.

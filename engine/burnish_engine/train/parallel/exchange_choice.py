@@ -27,7 +27,7 @@ class ExchangeChoice:
     """Form in which gradients are exchanged.
 
     Attributes:
-        slices: most slices, exchanged while the backward pass goes on; 1: all after it.
+        slices: most slices, exchanged while the backward pass continues; 1: all after it.
         rounded: whether they travel in bf16.
         notes: sentences for the user.
         measured: what one exchange took beside what was expected; None where it was not measured.

@@ -61,7 +61,7 @@ def lost_rank(number: int, process: subprocess.Popen[bytes] | None, log: Path | 
             what = exit_text(process.wait(_END_S), lines)
     return RankLostError(
         f"The process of rank {number} ended ({what}).",
-        "The run goes on from its newest checkpoint with `burnish runs resume`, on as many GPUs as there are then.",
+        "The run continues from its newest checkpoint with `burnish runs resume`, on as many GPUs as there are then.",
     )
 
 
@@ -220,7 +220,7 @@ class Ranks:
         """Wait until all are ready, as when they have queued their passes of the step, and let the exchange begin.
 
         Args:
-            more: whether each goes on with what it was told to, and answers again; `agree`, `drop_step` or `wait`
+            more: whether each continues with what it was told to, and answers again; `agree`, `drop_step` or `wait`
                 must follow.
 
         Raises:

@@ -76,7 +76,7 @@ def choose_layout(
             return "documents", ""
         note = f"Attention stays transformers' own: {reason}."
     elif before == "documents":
-        note = "The run began on a GPU with Burnish's attention; it goes on with transformers' own."
+        note = "The run began on a GPU with Burnish's attention; it continues with transformers' own."
     packed = why_not(model, vocab_size, device, "packed", rows, full)
     if not packed:
         return "packed", note

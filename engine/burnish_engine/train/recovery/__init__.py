@@ -1,1 +1,1 @@
-"""Recovery: a run goes on with a smaller plan when memory runs out, and from its checkpoints after bad steps."""
+"""Recovery: a run continues with a smaller plan when memory runs out, and from its checkpoints after bad steps."""

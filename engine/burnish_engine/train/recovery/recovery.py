@@ -151,7 +151,7 @@ class RecoveringEngine(Engine):
 
     @override
     def shrink(self) -> str:
-        """Adopt the next smaller plan between two steps and go on with it: the same numbers with less memory.
+        """Adopt the next smaller plan between two steps and continue with it: the same numbers with less memory.
 
         Returns:
             Half a sentence on the change; empty where no plan is smaller.
@@ -164,7 +164,7 @@ class RecoveringEngine(Engine):
             changed = self._load_smaller(MemoryError("a smaller plan was asked for"), half=False)
         release(self._device)
         self._retry("getting ready with a smaller plan", lambda: self._begin_again(half=False))
-        self._notify(f"As asked, the run goes on with less memory: {changed}.")
+        self._notify(f"As asked, the run continues with less memory: {changed}.")
         return changed
 
     def snapshot(self) -> Callable[[], None]:

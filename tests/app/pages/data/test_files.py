@@ -88,13 +88,13 @@ def test_one_bad_file_does_not_stop_the_others(qtbot, answers, readable, window,
     assert "1,204 rows" in words(page.files)
     qtbot.waitUntil(page.findings.isVisible)
     qtbot.waitUntil(lambda: page.status == "attention")
-    press(page.files, "Go on without such rows")
+    press(page.files, "Continue without such rows")
     assert bench.recipe.data.broken_rows == "drop"
     qtbot.waitUntil(lambda: page.status == "attention")
     press(page.files, "Look at it")
     qtbot.waitUntil(lambda: answers.asked("columns")[-1]["file"] == str(bad))
     asked = len(answers.asked("inspect"))
-    press(page, "Leave out 1 file and go on")
+    press(page, "Leave out 1 file and continue")
     assert bench.data_files == [file]
     qtbot.waitUntil(lambda: window.shown_key == "recipe")
     qtbot.waitUntil(lambda: len(answers.asked("inspect")) > asked)

@@ -138,11 +138,11 @@ def test_every_choice_about_rows_can_be_made_without_a_finding(qtbot, inspected,
 
 @pytest.mark.full
 def test_rows_that_cannot_be_read_offer_to_go_on_without_them(qtbot, answers, window, page, bench, file):
-    answers.failure("inspect", "Line 3 is no JSON.", 'Correct it. Or set data.broken_rows = "drop" to go on.', 11)
+    answers.failure("inspect", "Line 3 is no JSON.", 'Correct it. Or set data.broken_rows = "drop" to continue.', 11)
     window.take([file])
     qtbot.waitUntil(lambda: page.shown_banner is not None)
     answers.result("inspect", dataset=facts.dataset())
-    press(page, "Go on without such rows")
+    press(page, "Continue without such rows")
     assert bench.recipe.data.broken_rows == "drop"
     qtbot.waitUntil(lambda: page.status == "done")
 

@@ -95,7 +95,7 @@ def test_ctrl_c_stops_and_the_next_time_goes_on(hub, capsys):
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=300)
     assert process.returncode == 20
-    assert "goes on where it stopped" in told
+    assert "resumes where it stopped" in told
     hub.models[NAME].pause_s = 0.0
     assert main(["models", "fetch", NAME]) == 0
     assert "of them here" in capsys.readouterr().out

@@ -28,8 +28,8 @@ def test_the_main_lines_say_what_it_takes_to_make_a_run_again():
         "Base model tiny: model.safetensors bbbbbbbbbbbb",
         "Data: train.jsonl dddddddddddd",
         "The card was begun at step 2; what the steps before were made with is not known",
-        "Went on at step 5 with everything the same",
-        "Went on at step 6 with torch none (before: 2.13.0)",
+        "Continued at step 5 with everything the same",
+        "Continued at step 6 with torch none (before: 2.13.0)",
         "Saved at the end (step 10, 2,000 tokens): adapter-model.safetensors rrrrrrrrrrrr",
     ]
 

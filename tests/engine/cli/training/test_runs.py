@@ -1,4 +1,4 @@
-"""`burnish runs show` and `burnish runs queue`: what a run's figures were, how it goes on, and what it waits for."""
+"""`burnish runs show` and `burnish runs queue`: what a run's figures were, how it continues, and what it waits for."""
 
 import time
 

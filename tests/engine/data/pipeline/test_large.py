@@ -114,7 +114,7 @@ def test_what_was_tokenized_is_used_again_until_something_changes(
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("column", ["text", "segments"])
 def test_texts_are_split_anew_at_another_length(write_jsonl, make_tokenizer, everything_is_large, column):
-    text, tokenizer = "Some words that go on. " * 60, make_tokenizer()
+    text, tokenizer = "Some words that are running. " * 60, make_tokenizer()
     value = text if column == "text" else [{"text": text, "label": True}]
     path = write_jsonl([{column: value} for _ in range(3)])
     for longest in (64, 128, 32):

@@ -132,7 +132,7 @@ def test_tools_that_the_template_does_not_write(write_jsonl, make_tokenizer):
 )
 def test_placeholders_that_are_learned(write_jsonl, make_tokenizer, reply, placeholder):
     asked = chat("Who is {{name}}, [YOUR NAME]?", "A person.")
-    path, tokenizer = write_jsonl([*rows(), chat("Go on.", reply), asked]), make_tokenizer()
+    path, tokenizer = write_jsonl([*rows(), chat("Continue.", reply), asked]), make_tokenizer()
     facts = prepared(path, tokenizer).facts
     found = finding(facts, "placeholders")
     assert found.rows == 1
@@ -155,7 +155,7 @@ def test_placeholders_that_are_learned(write_jsonl, make_tokenizer, reply, place
     ],
 )
 def test_code_and_links_are_no_placeholders(write_jsonl, make_tokenizer, reply):
-    facts = prepared(write_jsonl([*rows(), chat("Go on.", reply)]), make_tokenizer()).facts
+    facts = prepared(write_jsonl([*rows(), chat("Continue.", reply)]), make_tokenizer()).facts
     assert finding(facts, "placeholders") is None
 
 

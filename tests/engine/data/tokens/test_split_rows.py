@@ -1,4 +1,4 @@
-"""Texts longer than a row go on in further rows: no token is lost, each comes once, cuts lie where something ends."""
+"""Texts longer than a row fill further rows: no token is lost, each comes once, cuts lie where something ends."""
 
 import numpy as np
 import pytest

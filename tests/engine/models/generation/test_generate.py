@@ -158,7 +158,7 @@ def test_short_convolutions_see_no_padding(lfm2, tokenizer):
 
 @pytest.mark.full
 def test_hybrid_caches_keep_finished_rows(lfm2, tokenizer):
-    """Their convolution states cannot drop rows; what finished rows go on to say is not in the replies."""
+    """Their convolution states cannot drop rows; what finished rows continue to say is not in the replies."""
     prompts = [[5], [7, 9], [11, 40, 60, 80], [300, 20], [8] * 9, list(range(30, 50))]
     whole = [_ids_of(lfm2, prompt, 12) for prompt in prompts]
     lfm2.generation_config.eos_token_id = [whole[0][2], whole[3][6]]  # some rows end, at different times

@@ -55,7 +55,7 @@ def there(tmp_path, **train):
 
 @pytest.mark.full
 def test_a_run_survives_drops_and_preemption_and_comes_back(service, tmp_path):
-    """The log is cut and repeats itself; the machine is taken back; the second attempt goes on from the bucket."""
+    """The log is cut and repeats itself; the machine is taken back; the second attempt continues from the bucket."""
     paths = create_run(there(tmp_path, epochs=1000.0, checkpoint_every=15), tmp_path / "run")
     service.cut_after += [3, 9, 20]
     told, taken = threading.Event(), threading.Event()

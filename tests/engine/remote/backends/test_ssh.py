@@ -79,7 +79,7 @@ def test_a_run_is_handed_over_followed_and_brought_back(office, tmp_path):
 
 
 def test_cuts_a_closed_laptop_a_stop_and_a_killed_job(office, tmp_path):
-    """One long run: cut twice, left alone, told to stop meanwhile, gone on with, and killed."""
+    """One long run: cut twice, left alone, told to stop meanwhile, continued with, and killed."""
     paths = create_run(there(tmp_path, epochs=1000.0, checkpoint_every=20), tmp_path / "run")
 
     def cut_then_close(event):

@@ -134,7 +134,8 @@ def test_a_resume_with_other_circumstances_is_told(said):
     quiet = make_card(resumes=[Resume(t=1.0, step=4, changed=[])])
     told = make_card(resumes=[Resume(t=1.0, step=6, changed=changes)])
     lines = said(quiet, told)
-    assert lines["resume"].words == "b went on at step 6 with torch 2.13.0 (before: 2.11.0), another model.safetensors"
+    changes = "torch 2.13.0 (before: 2.11.0), another model.safetensors"
+    assert lines["resume"].words == f"b continued at step 6 with {changes}"
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_every_rank_reads_what_the_others_wrote(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("lacks", ["this rank", "another"])
 def test_where_a_rank_has_no_room_nothing_is_opened(lacks):
-    """Opening takes all ranks at once: one that went on alone would wait for ever."""
+    """Opening takes all ranks at once: one that continued alone would wait for ever."""
     done = []
 
     class Told:
@@ -116,7 +116,7 @@ def numbered(monkeypatch):
 
 
 def test_ranks_number_their_rendezvous_alike_also_in_the_next_run_of_a_process(numbered):
-    """The leader of a run that goes on after a kill may be the old process, whose rendezvous torch numbers on."""
+    """The leader of a run that continues after a kill may be the old process, whose rendezvous torch numbers on."""
     for others in (0, 3, 0, 8):  # the last two runs find no group of one: torch forgot it with the default group
         torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
         try:

@@ -1,4 +1,4 @@
-"""The fast engine's adapters: made by seed and targets, masked, saved, and gone on with."""
+"""The fast engine's adapters: made by seed and targets, masked, saved, and continued with."""
 
 import pytest
 import torch

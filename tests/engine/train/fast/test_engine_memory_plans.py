@@ -30,7 +30,7 @@ def test_a_pinned_plan_is_carried_out(make):
 
 @pytest.mark.full
 def test_weights_in_host_memory_train_the_same_bits(make, tmp_path):
-    """Pinned by the recipe; gone on with from where they were on the card, and the other way round."""
+    """Pinned by the recipe; continued with from where they were on the card, and the other way round."""
     usual, hosted = make(), make(sections={"memory": {"weights": "host"}})
     count = len(hosted.engine.plan.layers)
     assert hosted.engine.plan.layers_on_host == tuple(range(count))
@@ -110,7 +110,7 @@ def test_the_guard_may_look_at_more_tokens_than_training_has_in_a_pass(make):
 
 @pytest.mark.full
 def test_a_run_goes_on_with_another_plan(make):
-    """From a step on: what was trained stays, the order goes on, and losses are those of that plan."""
+    """From a step on: what was trained stays, the order continues, and losses are those of that plan."""
     usual, changing = make(), make()
     expected = usual.steps(6)
     found = changing.steps(3)

@@ -92,7 +92,7 @@ def test_held_out_rows_may_be_longer_than_all_of_training(make, tmp_path):
 def test_a_failed_capture_is_one_note(make):
     fast = make()
     fast.steps(1)
-    problem = fast.engine._trainer.problem = "CUDA graphs could not be captured (why); training goes on without them."
+    problem = fast.engine._trainer.problem = "CUDA graphs could not be captured (why); training continues without them."
     told = []
     for _ in range(3):
         fast.steps(1)

@@ -1,4 +1,4 @@
-"""Whole runs on mixtures of experts: both engines learn the same, and the fast one goes on to the bit."""
+"""Whole runs on mixtures of experts: both engines learn the same, and the fast one continues to the bit."""
 
 import json
 

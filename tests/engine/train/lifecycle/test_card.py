@@ -175,7 +175,7 @@ def test_a_card_that_cannot_be_written_ends_no_run(tmp_path, monkeypatch):
     paths = create_run(tiny_recipe(tmp_path, max_steps=2), tmp_path / "run")
     assert run_training(paths).exit_code == ExitCode.DONE
     assert not paths.card.exists()
-    assert "goes on without its card" in warnings(paths)[0]
+    assert "continues without its card" in warnings(paths)[0]
 
 
 class SavedEngine:

@@ -89,7 +89,7 @@ def test_everything_comes_back(tmp_path, open_engine, name):
     restored = again.optimizer_tensors()
     assert restored.keys() == saved.keys()
     assert all(torch.equal(restored[key], value) for key, value in saved.items())
-    # The plain engine draws dropout from torch's generator, which is where it was when the first engine went on.
+    # The plain engine draws dropout from torch's generator, which is where it was when the first engine continued.
     assert [(step.step, step.loss, step.grad_norm) for step in after_steps(again, 3)] == following
 
 
@@ -165,7 +165,7 @@ def test_only_the_newest_are_kept_and_leftovers_go(tmp_path, trained):
 
 
 def test_an_unfinished_later_checkpoint_never_pushes_out_a_good_one(tmp_path, trained):
-    """A save at step 9 was killed before its marker; the run went on from before and saved at step 4."""
+    """A save at step 9 was killed before its marker; the run continued from before and saved at step 4."""
     (checkpoints.save_checkpoint(tmp_path, trained, position(9), CPU) / "COMPLETE").unlink()
     good = checkpoints.save_checkpoint(tmp_path, trained, position(4), CPU)
     checkpoints.prune_checkpoints(tmp_path, 1)
@@ -173,7 +173,7 @@ def test_an_unfinished_later_checkpoint_never_pushes_out_a_good_one(tmp_path, tr
 
 
 def test_going_back_leaves_no_later_checkpoint(tmp_path, trained):
-    """A run that is killed right after must not go on from what it went back from."""
+    """A run that is killed right after must not continue from what it went back from."""
     saved = {step: checkpoints.save_checkpoint(tmp_path, trained, position(step), CPU) for step in (3, 6, 9, 12)}
     good, rollback = choose_rollback(tmp_path, Trouble(step=11, first=8, reason="The loss was nan."))
     assert (good, rollback.to_step, rollback.step) == (saved[6], 6, 11)

@@ -64,7 +64,7 @@ def norms(paths):
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_run_is_the_same_with_and_without(made, engine, precision):
-    """Bit for bit, under dropout; and where it goes on from a checkpoint, with moments and random numbers there."""
+    """Bit for bit, under dropout; and where it continues from a checkpoint, with moments and random numbers there."""
     if (engine, precision) == ("plain", "fp16"):
         pytest.skip("the plain engine does not train in fp16")
     without = made(engine, False, precision=f'"{precision}"')

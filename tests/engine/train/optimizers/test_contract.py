@@ -78,7 +78,7 @@ def assert_copies(one):
 
 @pytest.mark.parametrize("form", ["flat", "masked", "modules"])
 def test_schedule_free_is_the_paper_s(form):
-    """Masked, z goes the way that the mask says, the average of all z goes on, and gradients are taken between."""
+    """Masked, z goes the way that the mask says, the average of all z continues, and gradients are taken between."""
     one = Modules("schedule_free") if form == "modules" else Flat("schedule_free", masked=form == "masked")
     exact = [
         NumpyScheduleFree(value.numpy(), decay=0.1 if decays else 0.0)
@@ -152,7 +152,7 @@ def test_lora_plus_makes_b_learn_faster(form, name):
 @pytest.mark.parametrize("masked", [False, True])
 @every_optimizer
 def test_a_resumed_step_is_the_uninterrupted_one_to_the_bit(form, name, masked, tmp_path):
-    """From plain tensors, in the middle of warmup, with masks; into state that has gone on meanwhile too."""
+    """From plain tensors, in the middle of warmup, with masks; into state that has continued meanwhile too."""
     if form is Modules and masked:
         pytest.skip("masks are of flat buffers")
     flat = {} if form is Modules else {"masked": masked}

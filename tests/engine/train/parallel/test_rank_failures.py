@@ -1,4 +1,4 @@
-"""Failures of one of several ranks: all go on with a smaller plan, or the run ends with the reason."""
+"""Failures of one of several ranks: all continue with a smaller plan, or the run ends with the reason."""
 
 import pytest
 import torch

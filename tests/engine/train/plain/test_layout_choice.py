@@ -83,7 +83,7 @@ def test_a_run_keeps_its_layout_where_it_can(tiny_llama, as_on_a_gpu, monkeypatc
     monkeypatch.setattr(packed_attention, "can_attend", lambda *_: False)
     layout, note = chosen(loaded(tiny_llama), "documents")
     assert layout == "packed"
-    assert "goes on with transformers' own" in note
+    assert "continues with transformers' own" in note
 
 
 FAILURES = {

@@ -39,7 +39,7 @@ SETTINGS = {
 
 @pytest.fixture
 def opened(tmp_path):
-    """Open an engine that trains every weight: (optimizer, precision, folder to go on with) -> engine."""
+    """Open an engine that trains every weight: (optimizer, precision, folder to continue with) -> engine."""
 
     def open_engine(optimizer="adamw", precision="fp32", trained=None, step=0, **train):
         recipe = full_recipe(tmp_path, optimizer=f'"{optimizer}"', **SETTINGS | train)

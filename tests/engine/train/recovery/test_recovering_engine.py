@@ -1,4 +1,4 @@
-"""An engine that goes on with less memory, over one that only counts: what it does again, and what it lets go of."""
+"""An engine that continues with less memory, over one that only counts: what it does again, and what it lets go of."""
 
 import weakref
 

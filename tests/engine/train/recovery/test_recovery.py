@@ -1,4 +1,4 @@
-"""Runs that meet a lack of memory at some moment go on with a smaller plan, and learn what they would have learned."""
+"""Runs that lack memory at some moment continue with a smaller plan, and learn what they would have learned."""
 
 import random
 from contextlib import ExitStack

@@ -45,4 +45,4 @@ def test_a_capture_tells_a_lack_of_memory_from_what_cannot_be_captured(monkeypat
             trainer._capture(Program())
         return
     trainer._capture(Program())
-    assert "training goes on without them" in trainer.problem
+    assert "training continues without them" in trainer.problem

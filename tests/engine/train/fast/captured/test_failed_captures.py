@@ -1,4 +1,4 @@
-"""Captures that fail: the reason is told, training goes on eagerly, and no memory is lost."""
+"""Captures that fail: the reason is told, training continues eagerly, and no memory is lost."""
 
 import gc
 from contextlib import nullcontext
@@ -72,7 +72,7 @@ def test_any_failure_of_a_capture_has_words(adapted_llama, monkeypatch, error):
     _captured_without_a_gpu(trained, next(iter(trained.steps.values())))
     assert not trained.wants_graphs
     assert trained.problem.startswith("CUDA graphs could not be captured (")
-    assert "training goes on" in trained.problem
+    assert "training continues" in trained.problem
     assert "\n" not in trained.problem
 
 
@@ -100,7 +100,7 @@ def held():
 @pytest.mark.parametrize("level", ["products", "offloaded", "host", "input", "weights"])
 @pytest.mark.parametrize("spoils", [False, True])
 def test_a_capture_that_fails_half_way_leaves_nothing_behind(adapted_llama, six_layers, monkeypatch, level, spoils):
-    """With copies on their way: the pass goes on eagerly, with the same losses, and no memory is lost.
+    """With copies on their way: the pass continues eagerly, with the same losses, and no memory is lost.
 
     What is not permitted in a capture spoils it too, so that the copies' stream cannot be brought back to it.
     """

@@ -155,7 +155,14 @@ def compilations() -> list[Compilation]:
                 name: _type(name, TYPES[dtype]) for name in kernel.paged_kernel.arg_names if name not in constants
             }
             found.append(
-                Compilation(f"paged-{word}", kernel.paged_kernel, signature, constants, kernel.WARPS, kernel.STAGES)
+                Compilation(
+                    f"paged-{word}",
+                    kernel.paged_kernel,
+                    signature,
+                    constants,
+                    kernel.warps(width, dtype),
+                    kernel.STAGES,
+                )
             )
             constants = {"D": width, "WIDTH": constants["WIDTH"], "SPLITS": 8, "BLOCK_S": 8, "HAS_SINKS": rules}
             signature = {

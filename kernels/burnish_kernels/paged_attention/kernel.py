@@ -19,7 +19,7 @@ from burnish_kernels.attention.kernel import LOG2_E, NOTHING, dot, safe_tanh
 from burnish_kernels.dispatch import interpreted
 
 LOG2 = 1.4426950408889634
-WARPS, STAGES = 2, 1
+STAGES = 1
 BLOCK_BYTES = 1 << 14
 """Bytes of the keys that a step of the loop reads."""
 
@@ -176,6 +176,13 @@ def sizes(width: int, group: int, page: int, element_bytes: int) -> dict[str, in
     return {"GROUP": group, "ROWS": max(16, triton.next_power_of_2(group)), "D": width, "WIDTH": wide, "BLOCK": block}
 
 
+def warps(width: int, dtype: torch.dtype) -> int:
+    """Return the warps of a program: fp32 and the widest heads fill the registers of two."""
+    if dtype == torch.float32:
+        return 8
+    return 2 if width <= 256 else 4
+
+
 def launch(
     *,
     q_BND: torch.Tensor,
@@ -227,7 +234,7 @@ def launch(
         HAS_CAP=softcap is not None,
         HAS_SINKS=sinks_N is not None,
         PRECISION="ieee" if q_BND.dtype == torch.float32 else rounded,
-        num_warps=WARPS,
+        num_warps=warps(width, q_BND.dtype),
         num_stages=STAGES,
     )
     if parts_SBND is None:

@@ -102,6 +102,8 @@ class Terminal(Console):
     def __init__(self, *, stderr: bool = False, soft_wrap: bool = True, **options: Any) -> None:
         file: Any = options.pop("file", None) or _Stream("stderr" if stderr else "stdout")
         super().__init__(file=file, markup=False, emoji=False, highlight=False, soft_wrap=soft_wrap, **options)
+        if "width" not in options:
+            self.width = None  # type: ignore[assignment]  # rich would keep what COLUMNS was at the start
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render into segments; those with text are made printable."""

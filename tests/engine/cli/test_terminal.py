@@ -58,6 +58,15 @@ def evil_run():
     return paths
 
 
+def test_the_width_is_that_of_now(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    terminal = Terminal()
+    assert terminal.width == 80
+    monkeypatch.setenv("COLUMNS", "200")
+    assert terminal.width == 200
+    assert Terminal(width=50).width == 50
+
+
 @pytest.mark.parametrize("command", [["runs", "list"], ["runs", "show", "evil"], ["runs", "show", "evil", "--json"]])
 def test_a_run_with_escapes_and_markup_in_its_texts_is_shown(evil_run, capsys, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "200")

@@ -172,7 +172,7 @@ def resume(
     ] = 0,
     wait: Annotated[bool, typer.Option("--wait", hidden=True, help="Started from the queue.")] = False,
 ) -> int:
-    """Continue: end a pause, or start again from the last checkpoint."""
+    """End a pause, or start again from the last checkpoint."""
     if is_other_rank():
         return help_leader()
     paths = open_run(run)

@@ -33,10 +33,10 @@ class ActivityPanel(FloatingPanel):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent, _WIDTH_PX)
-        self.setAccessibleName(tr("What continues"))
+        self.setAccessibleName(tr("In progress"))
         self.rows: dict[tuple[str, str, str], ActivityRow] = {}
         self._stopping: set[tuple[str, str, str]] = set()
-        head = fill(QHBoxLayout(), (heading(tr("What continues")), 1), quiet(tr("Close"), self.closed.emit))
+        head = fill(QHBoxLayout(), (heading(tr("In progress")), 1), quiet(tr("Close"), self.closed.emit))
         self._list = fill(QVBoxLayout(), spacing_px=2 * UNIT)
         column = fill(
             QVBoxLayout(self.content),

@@ -63,7 +63,7 @@ def show_report(report: FidelityReport, folder: Path, *, json: bool) -> None:
             "" if entry.held_out_loss is None else f"{entry.held_out_loss:.3f}",
             "" if entry.gain_kept is None else f"{entry.gain_kept:.1%}",
             "" if entry.tokens_per_s is None else f"{entry.tokens_per_s:.1f}",
-            "ends" if entry.reply_stopped else "continues",
+            "ends" if entry.reply_stopped else "runs on",
             styled(_state(entry)),
         )
     out.print(table)

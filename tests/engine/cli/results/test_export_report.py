@@ -35,7 +35,7 @@ def test_each_file_has_its_figures_in_a_row(capsys, tmp_path):
     )  # fmt: skip
     rows = {line.split()[0]: line.split() for line in reversed(lines) if line.startswith(("Q", "F"))}
     assert " ".join(rows["Q8_0"]) == "Q8_0 1.00 GB 0.012 0.25 98.7% 1.234 95.0% 41.5 ends verified"
-    assert rows["Q4_0"] == ["Q4_0", "1.00", "GB", "0.012", "0.25", "98.7%", "continues", "refused"]
+    assert rows["Q4_0"] == ["Q4_0", "1.00", "GB", "0.012", "0.25", "98.7%", "runs", "on", "refused"]
     assert rows["F16"][-2:] == ["not", "proven"]
     assert "37 of 40" in lines[0]
     assert lines[-3:] == [str(tmp_path / f"desk-{quant}.gguf") for quant in ("Q8_0", "Q4_0", "F16")]

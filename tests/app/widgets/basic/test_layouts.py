@@ -2,7 +2,7 @@
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QVBoxLayout
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.wrapping import FlowLayout
@@ -26,6 +26,9 @@ def test_margins_are_one_number_or_one_for_each_side(qapp, margins_px, sides):
 
 def test_a_wrapping_layout_takes_widgets_and_layouts_and_keeps_its_spacing(qapp):
     word, inner = QLabel("word"), FlowLayout()
-    layout = fill(FlowLayout(9), word, inner)
+    holder = QWidget()  # as in the window: a layout of Python's that nobody owns cannot be destroyed safely
+    layout = FlowLayout(9)
+    holder.setLayout(layout)
+    assert fill(layout, word, inner) is layout
     assert (layout.itemAt(0).widget(), layout.itemAt(1)) == (word, inner)
     assert layout.spacing() == FlowLayout(9).spacing()

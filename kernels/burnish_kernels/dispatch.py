@@ -1,7 +1,8 @@
-"""Decide whether an operation runs its Triton kernel or its PyTorch reference, and say how the interpreter rounds."""
+"""Decide whether an operation runs its Triton kernel or its PyTorch reference; what interpreter and GPU are like."""
 
 from __future__ import annotations
 
+import functools
 import os
 
 import torch
@@ -15,6 +16,12 @@ def use_kernels(tensor: torch.Tensor) -> bool:
 def interpreted() -> bool:
     """Return whether Triton interprets kernels on the processor instead of compiling them."""
     return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@functools.cache
+def multiprocessors(device: torch.device) -> int:
+    """Return the number of a GPU's multiprocessors; elsewhere one that gives a program several tiles."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 3
 
 
 def rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

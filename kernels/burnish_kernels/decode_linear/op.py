@@ -13,7 +13,7 @@ import torch
 
 from burnish_kernels.decode_linear import reference
 from burnish_kernels.decode_linear.config import MOST_ROWS, NARROW, DecodeConfig, choose, rank_spans
-from burnish_kernels.dispatch import use_kernels
+from burnish_kernels.dispatch import multiprocessors, use_kernels
 from burnish_kernels.lora_linear.op import times_transposed
 from burnish_kernels.lora_linear.stack import Stack
 
@@ -65,7 +65,7 @@ def forward(
     if not use_kernels(x_BK):
         found = reference.decode_linear(x_BK, matrix, stack, bias_N)
         return found if out is None else out.copy_(found)
-    chosen = config or choose(rows, n, k, wide=x_BK.element_size() > 2, processors=_processors(x_BK.device))
+    chosen = config or choose(rows, n, k, wide=x_BK.element_size() > 2, processors=multiprocessors(x_BK.device))
     if chosen is None:
         return _by_cublas(x_BK, matrix, stack, bias_N, out)
     out_BN = x_BK.new_empty(rows, n) if out is None else out
@@ -108,8 +108,3 @@ def _by_cublas(
 @cache
 def _counters(device: torch.device) -> torch.Tensor:
     return torch.zeros(_COUNTERS, dtype=torch.int32, device=device)
-
-
-@cache
-def _processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 4

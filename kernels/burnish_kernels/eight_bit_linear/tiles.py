@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 import torch
@@ -172,9 +171,3 @@ def use_eight_bit_kernels(tensor: torch.Tensor, codes: torch.dtype = CODES) -> b
 def rank_block(ranks: int) -> int:
     """Return the adapter's columns multiplied at a time, 16 or 32; more would take registers of the wide product."""
     return 16 if ranks <= 16 else 32
-
-
-@functools.cache
-def multiprocessors(device: torch.device) -> int:
-    """Return the number of a GPU's multiprocessors; elsewhere one that gives a program several tiles."""
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 3

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 
-from burnish_kernels.dispatch import use_kernels
+from burnish_kernels.dispatch import multiprocessors, use_kernels
 from burnish_kernels.paged_attention import reference
 
 PAGE = 64
@@ -97,8 +97,7 @@ def forward(
     if not rows:
         return out_BND
     if split is None:
-        processors = torch.cuda.get_device_properties(q_BND.device).multi_processor_count if q_BND.is_cuda else 1
-        split = splits(rows, k_BMD.shape[1], table_BP.shape[1], processors)
+        split = splits(rows, k_BMD.shape[1], table_BP.shape[1], multiprocessors(q_BND.device))
     parts = sums = None
     if split > 1:
         parts = torch.empty((split, *q_BND.shape), dtype=torch.float32, device=q_BND.device)

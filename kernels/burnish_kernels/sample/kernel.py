@@ -57,6 +57,39 @@ def _whole_peak(peaks_ptr, row, CHUNKS: tl.constexpr, BLOCK_C: tl.constexpr):
 
 
 @triton.jit
+def _slot(slots_ptr, row, HAS_SLOTS: tl.constexpr):
+    """Slot of a row."""
+    if HAS_SLOTS:
+        row = tl.load(slots_ptr + row).to(tl.int64)
+    return row
+
+
+@triton.jit
+def _kept_shares(
+    row_ptr,
+    start,
+    V,
+    highest,
+    factor,
+    softcap,
+    least_ptr,
+    least_share,
+    row,
+    HAS_LEAST: tl.constexpr,
+    HAS_CAP: tl.constexpr,
+    SHIFT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Shares of a chunk's tokens, zero for those that are not drawn from."""
+    logits = _load(row_ptr, start, V, BLOCK)
+    share = _share(logits, highest, factor, softcap, HAS_CAP)
+    kept = (share >= least_share) & (start + tl.arange(0, BLOCK) < V)
+    if HAS_LEAST:
+        kept = kept & (_key(logits, SHIFT) >= tl.load(least_ptr + row))
+    return tl.where(kept, share, 0.0)
+
+
+@triton.jit
 def _factor(temperature):
     """Factor of logits whose powers of two are shares; some number for greedy rows, whose shares nobody reads."""
     return LOG2_E / tl.where(temperature > 0.0, temperature, 1.0)
@@ -107,9 +140,7 @@ def search_kernel(
     """
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)
-    slot = row
-    if HAS_SLOTS:
-        slot = tl.load(slots_ptr + row).to(tl.int64)
+    slot = _slot(slots_ptr, row, HAS_SLOTS)
     digit = tl.arange(0, 16)
     if STEP == 0:
         found = tl.full([], _LOWEST, tl.int32) >> SHIFT
@@ -174,19 +205,25 @@ def mass_kernel(
     """Sum up the shares that are drawn from, of one chunk of one row."""
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)
-    slot = row
-    if HAS_SLOTS:
-        slot = tl.load(slots_ptr + row).to(tl.int64)
+    slot = _slot(slots_ptr, row, HAS_SLOTS)
     highest = _whole_peak(peaks_ptr, row, CHUNKS, BLOCK_C)
     factor = _factor(tl.load(temperature_ptr + slot))
-    least = tl.full([], _LOWEST, tl.int32)
-    if HAS_LEAST:
-        least = tl.load(least_ptr + row)
-    logits = _load(logits_ptr + row * logits_stride, chunk * BLOCK, V, BLOCK)
-    share = _share(logits, highest, factor, softcap, HAS_CAP)
-    kept = (_key(logits, SHIFT) >= least) & (share >= tl.load(min_p_ptr + slot))
-    kept = kept & (chunk * BLOCK + tl.arange(0, BLOCK) < V)
-    tl.store(mass_ptr + row * CHUNKS + chunk, tl.sum(tl.where(kept, share, 0.0), axis=0))
+    share = _kept_shares(
+        logits_ptr + row * logits_stride,
+        chunk * BLOCK,
+        V,
+        highest,
+        factor,
+        softcap,
+        least_ptr,
+        tl.load(min_p_ptr + slot),
+        row,
+        HAS_LEAST,
+        HAS_CAP,
+        SHIFT,
+        BLOCK,
+    )
+    tl.store(mass_ptr + row * CHUNKS + chunk, tl.sum(share, axis=0))
 
 
 @triton.jit(do_not_specialize=["V"])
@@ -216,9 +253,7 @@ def draw_kernel(
 ):
     """Choose the token of one row."""
     row = tl.program_id(0).to(tl.int64)
-    slot = row
-    if HAS_SLOTS:
-        slot = tl.load(slots_ptr + row).to(tl.int64)
+    slot = _slot(slots_ptr, row, HAS_SLOTS)
     every = tl.arange(0, BLOCK_C)
     at = row * CHUNKS + every
     peaks = tl.load(peaks_ptr + at, mask=every < CHUNKS, other=float("-inf"))
@@ -237,16 +272,25 @@ def draw_kernel(
             reached = tl.cumsum(mass, axis=0)
             chunk = tl.min(tl.where((reached > target) & (mass > 0.0), every, CHUNKS - 1), axis=0)
             before = tl.sum(tl.where(every < chunk, mass, 0.0), axis=0)
-            least = tl.full([], _LOWEST, tl.int32)
-            if HAS_LEAST:
-                least = tl.load(least_ptr + row)
+            share = _kept_shares(
+                logits_ptr + row * logits_stride,
+                chunk * BLOCK,
+                V,
+                highest,
+                _factor(temperature),
+                softcap,
+                least_ptr,
+                tl.load(min_p_ptr + slot),
+                row,
+                HAS_LEAST,
+                HAS_CAP,
+                SHIFT,
+                BLOCK,
+            )
             place = chunk * BLOCK + tl.arange(0, BLOCK)
-            logits = _load(logits_ptr + row * logits_stride, chunk * BLOCK, V, BLOCK)
-            share = _share(logits, highest, _factor(temperature), softcap, HAS_CAP)
-            kept = (_key(logits, SHIFT) >= least) & (share >= tl.load(min_p_ptr + slot)) & (place < V)
-            passed = before + tl.cumsum(tl.where(kept, share, 0.0), axis=0) > target
-            found = tl.min(tl.where(passed & kept, place, V), axis=0)
-            last = tl.max(tl.where(kept, place, 0), axis=0)  # rounding may leave the target just out of reach
+            passed = before + tl.cumsum(share, axis=0) > target
+            found = tl.min(tl.where(passed & (share > 0.0), place, V), axis=0)
+            last = tl.max(tl.where(share > 0.0, place, 0), axis=0)  # rounding may leave the target just out of reach
             chosen = tl.where(found < V, found, last)
     tl.store(chosen_ptr + row, chosen.to(tl.int64))
 

@@ -15,9 +15,9 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from burnish_kernels.dispatch import multiprocessors
 from burnish_kernels.eight_bit_linear.kernel import EightBitProduct, finished, halves, tile_at
 from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, operand
-from burnish_kernels.eight_bit_linear.tiles import multiprocessors
 
 ALIGNMENT = 16  # bytes, of addresses and strides that the copy engine takes
 

@@ -14,10 +14,10 @@ import torch
 import triton
 import triton.language as tl
 
-from burnish_kernels.dispatch import interpreted
+from burnish_kernels.dispatch import interpreted, multiprocessors
 from burnish_kernels.eight_bit_linear import reference
 from burnish_kernels.eight_bit_linear.rows import CODES, INT8, LARGEST, LARGEST_OF, EightBitRows
-from burnish_kernels.eight_bit_linear.tiles import multiprocessors, rotated_tile, rows_tile
+from burnish_kernels.eight_bit_linear.tiles import rotated_tile, rows_tile
 from burnish_kernels.lora_linear.kernel import dot
 
 TURN, TURN_WARPS = 128, 8  # rows and columns of a tile that is transposed

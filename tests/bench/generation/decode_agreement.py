@@ -46,7 +46,7 @@ def main() -> int:
     if options.model:
         loaded, reason = load_for_generation(open_model(options.model), None, options.precision, device)
         assert loaded is not None, reason
-        decoder = loaded._decoder
+        decoder = loaded.decoder
     else:
         decoder = built(shape(options.shape), quantize=False, rank=16)
     draw = torch.Generator().manual_seed(0)

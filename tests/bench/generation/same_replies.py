@@ -37,7 +37,7 @@ def compared(folder: Path, prompts: list[list[int]], tokens: int, device: torch.
     assert made is not None, reason
     requests = [ReplyRequest(prompt, Sampling(tokens)) for prompt in prompts]
     ours: list[list[int]] = [[] for _ in prompts]
-    for piece in DecoderGenerator(made._decoder, paged=True).replies(requests, set(), 32):
+    for piece in DecoderGenerator(made.decoder, paged=True).replies(requests, set(), 32):
         ours[piece.request] += piece.tokens
     model = tiny_models.load(folder).to(device)
     same = 0

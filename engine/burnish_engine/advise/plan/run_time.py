@@ -38,7 +38,7 @@ _MEMORY_SHARE = 0.75  # share of a memory's peak rate that generation reaches
 _CPU_BYTES_PER_S = 8e9
 """Rate at which one thread reads weights: 80 tokens/s from 0.22 GB by two threads (`assets/guide/phone-tour.md`)."""
 _TOKEN_S_PER_LAYER = 0.0005  # a layer's kernels for one token, some 50, started one after the other
-_CAPTURED_S_PER_LAYER = 0.00004  # a layer's kernels in a captured step, eleven (tests/bench/LOG.md, 2026-11-29)
+_CAPTURED_S_PER_LAYER = 0.00004  # a layer's kernels in a captured step, ten (tests/bench/LOG.md, 2026-11-29)
 _SAVED_BYTES_PER_S, _SAVE_S = 3e8, 0.1  # a solid-state disk, waiting until the bytes are on it; files and folders
 
 

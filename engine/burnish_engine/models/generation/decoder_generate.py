@@ -58,6 +58,9 @@ class DecoderGenerator(StepGenerator):
         ends: tokens that the model's files name as ends of a reply.
         keeps_slots: whether pages and captured steps outlive the replies, for a model that does nothing else.
         paged: whether replies grow in slots with pages; None: on a GPU.
+
+    Attributes:
+        decoder: the decoder, with its adapter.
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class DecoderGenerator(StepGenerator):
         self._ends, self._keeps_slots = list(ends), keeps_slots
         self._is_paged = decoder.device.type == "cuda" if paged is None else paged
         self._room: SlotRoom | None = None
-        self._decoder = decoder
+        self.decoder = decoder
         self._adapted = True
         self._positions = 0
         self._views: dict[bool, Decoder] = {}
@@ -94,8 +97,8 @@ class DecoderGenerator(StepGenerator):
         ids = [list(prompt) for prompt in prompts]
         lengths = [len(prompt) for prompt in ids]
         self._make_room(max(lengths) + reserve)
-        self._decoder.expire_magnitudes()  # training may have moved them
-        replies = DecoderReplies(ids, MixerCaches(self._decoder, lengths, reserve))
+        self.decoder.expire_magnitudes()  # training may have moved them
+        replies = DecoderReplies(ids, MixerCaches(self.decoder, lengths, reserve))
         return replies, self._read(replies, range(len(ids)))
 
     @override
@@ -127,13 +130,13 @@ class DecoderGenerator(StepGenerator):
     def replies(self, requests: Sequence[ReplyRequest], stops: Set[int], together: int) -> Iterator[ReplyPiece]:
         if not requests:
             return iter(())
-        return (
-            self._in_slots(requests, stops, together) if self._is_paged else super().replies(requests, stops, together)
-        )
+        if not self._is_paged:
+            return super().replies(requests, stops, together)
+        return self._in_slots(requests, stops, together)
 
     def _in_slots(self, requests: Sequence[ReplyRequest], stops: Set[int], together: int) -> Iterator[ReplyPiece]:
         with self.inference():
-            self._decoder.expire_magnitudes()
+            self.decoder.expire_magnitudes()
             room = self._take_room(requests, stops, together)
             room.slots.expect([request.sampling for request in requests])
             turn = room.slots.decoder.rope.long_above
@@ -180,7 +183,7 @@ class DecoderGenerator(StepGenerator):
 
     def _view(self) -> Decoder:
         if self._adapted not in self._views:
-            self._views[self._adapted] = _view(self._decoder, self._positions, adapted=self._adapted)
+            self._views[self._adapted] = _view(self.decoder, self._positions, adapted=self._adapted)
         return self._views[self._adapted]
 
 

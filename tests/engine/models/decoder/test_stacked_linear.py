@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+from burnish_engine.models.decoder.frozen import matrix_weights
 from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight, ResidentWeight
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
+from burnish_kernels.decode_linear import op as decode_linear
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.lora_linear import reference
 from burnish_kernels.nf4 import op as nf4
@@ -46,6 +48,28 @@ def test_a_stack_is_a_linear_layer_with_adapters(parts):
     torch.testing.assert_close(out, reference.lora_linear(x, weight, bias, a, b, ADAPTERS))
     torch.testing.assert_close(linear.adapted_input(x_TE)[:, :5], x @ a[0].t())
     assert not linear.adapted_input(x_TE)[:, 5:16].any()  # of a rank of 5 padded to 16
+
+
+@pytest.mark.parametrize(
+    "aligned", [True, False]
+)  # adapters that begin within a tile are not for the few tokens' kernel
+def test_replies_have_the_same_output_and_write_into_what_is_given(parts, monkeypatch, aligned):
+    weight, bias, a, b, x = parts
+    adapters = (lora_linear.StackedAdapter(32, 16, 5, 2.0),) if aligned else ADAPTERS
+    known = resident((weight, bias, a[: len(adapters)], b[: len(adapters)], x), adapters)
+    linear = StackedLinear(known.stack, known.frozen, bias, decodes=True)
+    calls = []
+    kept = decode_linear.forward
+    monkeypatch.setattr(decode_linear, "forward", lambda *rest, **more: (calls.append(1), kept(*rest, **more))[1])
+    monkeypatch.setattr(
+        matrix_weights, "use_kernels", lambda _x: True
+    )  # as on a GPU; the operation takes its reference
+    x_TE, out = linear.new_input(T, x), torch.empty(T, N)
+    x_TE[:, :K] = x
+    found = linear.forward(x_TE, out)
+    torch.testing.assert_close(found, reference.lora_linear(x, weight, bias, a, b, adapters))
+    assert found.data_ptr() == out.data_ptr()
+    assert bool(calls) == aligned
 
 
 def test_gradients_are_those_of_autograd(parts):

@@ -281,7 +281,8 @@ def test_attention_over_the_cache_is_attention_within_documents(folders, window,
     cache = KVCache(spec, lengths, steps, torch.float32, CPU)
     for row, length in enumerate(lengths):
         own = slice(edges[row], edges[row] + length)
-        cache.write(0, torch.full((length,), row), torch.arange(length) + cache.pads[row], k[own], v[own])
+        columns = torch.arange(length) + cache.pads[row]
+        cache.write(0, k[own], v[own], row_T=torch.full((length,), row), column_T=columns)
     for step in range(steps):
         cache.add_column()
         newest = torch.tensor([edges[row] + length + step for row, length in enumerate(lengths)])

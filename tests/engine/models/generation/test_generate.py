@@ -312,9 +312,23 @@ def test_picking_tokens():
     kept = {pick_token(logits, Sampling(temperature=1.0, top_p=0.7), random) for _ in range(300)}
     assert kept == {1, 2}
     assert {pick_token(logits, Sampling(temperature=1.0, top_p=0.1), random) for _ in range(50)} == {1}
+    for bounds in ({"top_k": 2}, {"min_p": 0.3}, {"top_k": 3, "top_p": 0.7}):
+        assert {pick_token(logits, Sampling(temperature=1.0, **bounds), random) for _ in range(300)} == {1, 2}
+    assert {pick_token(logits, Sampling(temperature=1.0, top_k=1, min_p=0.01), random) for _ in range(50)} == {1}
 
 
-@pytest.mark.parametrize("wrong", [{"max_tokens": 0}, {"temperature": -1.0}, {"top_p": 0.0}, {"top_p": 1.5}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_tokens": 0},
+        {"temperature": -1.0},
+        {"top_p": 0.0},
+        {"top_p": 1.5},
+        {"top_k": -1},
+        {"min_p": 1.5},
+        {"min_p": -0.1},
+    ],
+)
 def test_impossible_options_are_told(wrong):
     with pytest.raises(UsageError):
         Sampling(**wrong)

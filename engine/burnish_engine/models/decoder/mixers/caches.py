@@ -106,8 +106,7 @@ class SlotCaches:
                 continue
             keys = PagedKeys(decoder.spec, layers, pages, table, decoder.dtype)
             self._keys.append(keys)
-            paged = PagedAttentionCache(keys)
-            self._caches[name] = GatedSlotCache(paged) if name == "gated_attention" else paged
+            self._caches[name] = (GatedSlotCache if name == "gated_attention" else PagedAttentionCache)(keys)
 
     def reading(self, prompts: PackedPrompts) -> MixFunctions:
         """Return how prompts are mixed and remembered; their rows are slots."""

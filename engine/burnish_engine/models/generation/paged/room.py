@@ -36,7 +36,7 @@ class RoomSize(NamedTuple):
 
 @dataclass(frozen=True)
 class SlotRoom:
-    """ReplySlots with their pages.
+    """Slots with their pages.
 
     Attributes:
         slots: the slots.

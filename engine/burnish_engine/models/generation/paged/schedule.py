@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from burnish_engine.contract.errors import SetupError
 from burnish_engine.models.generation.paged.pages import Pages
 from burnish_engine.models.generation.paged.slots import ReplySlots, SlotReadback
 from burnish_engine.models.generation.text_generator import ReplyPiece, ReplyRequest
@@ -101,7 +100,7 @@ class Schedule:
         Between two yields the caller enters the mode that the decoder computes in.
 
         Raises:
-            SetupError: The pages do not hold the longest text.
+            MemoryError: The pages do not hold the longest text.
         """
         while self._waiting or self._replies or self._flights:
             self._admit()
@@ -133,10 +132,7 @@ class Schedule:
             if leader is None and tokens and tokens + len(text) > self._prompt_tokens:
                 break
             if wanted > self._pages.free:
-                raise SetupError(
-                    f"A text of {len(text)} tokens needs {wanted} pages of memory and {self._pages.free} are free.",
-                    "Shorten the prompt, or make room on the GPU.",
-                )
+                raise MemoryError(f"a text of {len(text)} tokens needs {wanted} pages, {self._pages.free} are free")
             self._waiting.popleft()
             reply.slot, reply.before, reply.most = free.pop(0), len(reply.made), len(text) + 1
             reply.pages = self._pages.share(shared) + self._pages.take(wanted)
@@ -200,10 +196,7 @@ class Schedule:
                 continue
             newest = min(self._replies.values(), key=lambda reply: (len(reply.made), -reply.number))
             if len(self._replies) == 1:
-                raise SetupError(
-                    f"A reply of {len(newest.text)} tokens with its prompt has no more memory to grow.",
-                    "Ask for fewer tokens, or make room on the GPU.",
-                )
+                raise MemoryError(f"a reply of {len(newest.text)} tokens with its prompt has no page to grow")
             self._send_back(newest)
 
     def _missing(self, reply: _GrowingReply, steps: int) -> int:

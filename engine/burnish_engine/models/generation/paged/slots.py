@@ -20,14 +20,13 @@ from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.mixers.attention.paged_cache import PageTable
 from burnish_engine.models.decoder.mixers.caches import SlotCaches
+from burnish_engine.models.device.device import is_driver_error, is_out_of_memory
 from burnish_engine.models.generation.packed_prompts import first_row, no_documents, read_prompts
 from burnish_engine.models.generation.sampling import Sampling
 from burnish_kernels.sample import op as sample
 
 RECENT = 64
 """Tokens of each slot that the host can still read; more than two chunks of steps."""
-
-
 _SEED_BITS = (1 << 63) - 1  # bits of a seed that the device takes
 
 
@@ -52,7 +51,7 @@ class SlotReadback:
 
 
 class ReplySlots:
-    """ReplySlots of one decoder, which stays as it is.
+    """The slots of one decoder, which stays as it is.
 
     Args:
         decoder: decoder to read, with rope tables for the longest text.
@@ -76,6 +75,7 @@ class ReplySlots:
         self._table_SP = torch.zeros(count, row_pages, dtype=torch.int32, device=device)
         self._caches = SlotCaches(decoder, pages, PageTable(self._table_SP, length))
         self._draws = self._bounds = True
+        self._captures = device.type == "cuda"
         self._graphs: dict[tuple[int, bool, bool], torch.cuda.CUDAGraph | None] = {}
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
@@ -83,7 +83,7 @@ class ReplySlots:
     def is_captured(self) -> bool:
         """Whether steps are captured: on a GPU whose memory holds all weights."""
         here = self.decoder.head.matrix_VH.device == self.decoder.device
-        return self._pool is not None and here and not self.decoder.ring.layers
+        return self._captures and here and not self.decoder.ring.layers
 
     def expect(self, samplings: Sequence[Sampling]) -> None:
         """Prepare for replies of these kinds only, so that steps leave out what none of them needs."""
@@ -95,10 +95,10 @@ class ReplySlots:
         """Send `table` to the device."""
         self._table_SP.copy_(torch.from_numpy(self.table))
 
-    def copy_pages(self, pairs: Mapping[int, int]) -> None:
-        """Copy pages, given the target of each by its source's number reversed: target to source."""
-        if pairs:
-            self._caches.copy_pages(list(pairs.values()), list(pairs), self.decoder.device)
+    def copy_pages(self, sources: Mapping[int, int]) -> None:
+        """Fill pages with the content of others, given the source of each."""
+        if sources:
+            self._caches.copy_pages(list(sources.values()), list(sources), self.decoder.device)
 
     def begin(
         self, texts: Mapping[int, Sequence[int]], samplings: Mapping[int, Sampling], twins: Mapping[int, int]
@@ -134,7 +134,14 @@ class ReplySlots:
             return
         graph = self._graphs[kind]
         if graph is None:
-            graph = self._graphs[kind] = self._capture(count)
+            try:
+                graph = self._graphs[kind] = self._capture(count)
+            except RuntimeError as error:
+                if is_out_of_memory(error) or is_driver_error(error):
+                    raise
+                self._captures = False  # the same tokens, more slowly, as where training cannot be captured
+                self._step(count)
+                return
         graph.replay()
 
     def read_later(self) -> SlotReadback:

@@ -1,16 +1,18 @@
 """Replies in slots: those of the decoder step by step, whatever the slots, pages, company and order."""
 
+import json
 import random
 
 import pytest
 import torch
 
-from burnish_engine.contract.errors import SetupError
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.spec import decoder_spec
+from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.generation.load_fast import load_for_generation
 from burnish_engine.models.generation.paged import room
+from burnish_engine.models.generation.paged.slots import ReplySlots
 from burnish_engine.models.generation.sampling import Sampling
 from burnish_engine.models.generation.text_generator import ReplyRequest
 
@@ -20,15 +22,17 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 LENGTHS = (2, 30, 17, 30, 1, 70, 64, 63)
 
 
-def generators(folder, device="cpu", precision="fp32"):
-    """A decoder that replies step by step, and in slots; both have the same weights."""
-    import json
-
+def source_of(folder):
+    """A model source without a tokenizer."""
     config = json.loads((folder / "config.json").read_text())
-    source = ModelSource(folder, folder.name, config, decoder_spec(config))
-    made, reason = load_for_generation(source, None, precision, torch.device(device))
+    return ModelSource(folder, folder.name, config, decoder_spec(config))
+
+
+def generators(folder, device="cpu", precision="fp32", *, keeps_slots=False):
+    """A decoder that replies step by step, and in slots; both have the same weights."""
+    made, reason = load_for_generation(source_of(folder), None, precision, torch.device(device))
     assert reason == ""
-    return (DecoderGenerator(made._decoder, paged=paged) for paged in (False, True))
+    return (DecoderGenerator(made.decoder, paged=paged, keeps_slots=keeps_slots) for paged in (False, True))
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +115,7 @@ def test_little_memory_means_few_pages_and_short_readings(llama, monkeypatch):
     monkeypatch.setattr(
         room.ReplySlots, "begin", lambda self, texts, *rest: (built.append(texts), kept(self, texts, *rest))[1]
     )
-    monkeypatch.setattr(room, "_free_bytes", lambda _device: 9 * room.page_bytes(slots._decoder.spec, torch.float32))
+    monkeypatch.setattr(room, "_free_bytes", lambda _device: 9 * room.page_bytes(slots.decoder.spec, torch.float32))
     assert replies(slots, requests) == replies(stepwise, requests)
     assert all(len(texts) == 1 or sum(map(len, texts.values())) <= 256 for texts in built)
     assert len(built) > 2
@@ -120,9 +124,9 @@ def test_little_memory_means_few_pages_and_short_readings(llama, monkeypatch):
 def test_what_never_fits_is_told(llama, monkeypatch):
     _, slots = llama
     monkeypatch.setattr(room, "_most_pages", lambda _decoder, _free: 2)
-    with pytest.raises(SetupError, match="200 tokens needs 4 pages"):
+    with pytest.raises(MemoryError, match="200 tokens needs 4 pages, 2 are free"):
         replies(slots, greedy(prompts_of((200,)), 5))
-    with pytest.raises(SetupError, match="no more memory"):
+    with pytest.raises(MemoryError, match="no page to grow"):
         replies(slots, greedy(prompts_of((100,)), 60))
     assert len(replies(slots, greedy(prompts_of((20,)), 5))[0][0]) == 5
 
@@ -178,22 +182,23 @@ def test_equal_prompts_are_read_once(llama, monkeypatch):
     assert [replies(slots, [one])[0] for one in drawn] == replies(slots, drawn)
 
 
-def test_slots_serve_again_after_a_reply_was_left_open(folders):
-    stepwise, slots = generators(folders("lfm2"))
-    slots._keeps_slots = True
+def test_slots_serve_again_after_a_reply_was_left_open(folders, monkeypatch):
+    stepwise, slots = generators(folders("lfm2"), keeps_slots=True)
+    built = []
+    kept = room.SlotRoom.build
+    monkeypatch.setattr(room.SlotRoom, "build", lambda size, *rest: (built.append(size), kept(size, *rest))[1])
     requests = greedy(prompts_of((20, 70, 5), seed=5), 30)
     open_one = slots.replies(requests, set(), 16)
     next(open_one)
     open_one.close()
-    kept = slots._room
     assert replies(slots, requests) == replies(stepwise, requests)
-    assert slots._room is kept
+    assert len(built) == 1
     assert replies(slots, greedy(prompts_of((200,)), 30)) == replies(stepwise, greedy(prompts_of((200,)), 30))
+    assert len(built) == 2
 
 
-def test_replies_that_are_open_at_once_do_not_meet(llama):
-    stepwise, slots = llama
-    slots._keeps_slots = True
+def test_replies_that_are_open_at_once_do_not_meet(folders):
+    stepwise, slots = generators(folders("llama"), keeps_slots=True)
     requests = greedy(prompts_of((20, 70), seed=7), 12)
     wanted = replies(stepwise, requests)
     replies(slots, requests)  # leaves slots behind
@@ -209,6 +214,38 @@ def test_replies_that_are_open_at_once_do_not_meet(llama):
     next(going)
     left.close()
     assert sum(len(piece.tokens) for piece in going) == 23
+
+
+def test_layers_streamed_from_host_memory_reply_too(folders):
+    source = source_of(folders("qwen3"))
+    stepwise, _ = generators(folders("qwen3"))
+    options = DecoderOptions(torch.float32, torch.device("cpu"), 64, layers_on_host=frozenset({0, 1}))
+    streamed = load_decoder(source, options).decoder
+    assert streamed.ring.layers
+    requests = greedy(prompts_of((20, 70), seed=9), 12)
+    assert replies(DecoderGenerator(streamed, paged=True), requests) == replies(stepwise, requests)
+
+
+def test_steps_that_cannot_be_captured_are_made_all_the_same(llama, monkeypatch):
+    """Captures are made only on a GPU, so here one is pretended, which always fails."""
+    stepwise, slots = llama
+    tried = []
+
+    def fails(_self, count):
+        tried.append(count)
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(ReplySlots, "_capture", fails)
+    made = ReplySlots.__init__
+
+    def pretends(self, *arguments):
+        made(self, *arguments)
+        self._captures = True
+
+    monkeypatch.setattr(ReplySlots, "__init__", pretends)
+    requests = greedy(prompts_of((20, 70), seed=10), 12)
+    assert replies(slots, requests) == replies(stepwise, requests)
+    assert tried == [2]
 
 
 def test_seeds_may_be_large(llama):

@@ -6,9 +6,9 @@ Shapes as in `kv_cache`, and N query heads, G = N / M, T tokens of packed prompt
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -31,7 +31,8 @@ class AttentionCache(MixerCache):
     def reading(self, prompts: PackedPrompts) -> MixFunction:
         pads = torch.tensor([self.cache.pads[row] for row in prompts.rows], device=prompts.row_T.device)
         lengths = torch.tensor(prompts.edges, device=pads.device).diff()
-        return StoringAttention(self.cache, prompts, prompts.position_T + torch.repeat_interleave(pads, lengths))
+        column_T = prompts.position_T + torch.repeat_interleave(pads, lengths)
+        return StoringAttention(prompts, partial(self.cache.write, row_T=prompts.row_T, column_T=column_T))
 
     @override
     def growing(self) -> MixFunction:
@@ -43,36 +44,24 @@ class AttentionCache(MixerCache):
         self.cache.keep(rows)
 
 
-class KeyStore(Protocol):
-    """Memory of keys and values."""
-
-    def write(
-        self, layer: int, row_T: torch.Tensor, column_T: torch.Tensor, k_TMD: torch.Tensor, v_TMD: torch.Tensor
-    ) -> None:
-        """Store tokens of a layer, each in its row and column."""
-        ...
-
-
 @dataclass(frozen=True)
 class StoringAttention(MixFunction):
     """Attention within packed prompts that also writes their keys and values to the cache.
 
     Attributes:
-        cache: memory that keys and values are written to.
         prompts: the prompts.
-        column_T: column of each token in the cache.
+        write: function that stores the keys and values `[T, M, D]` of a layer, given its number.
     """
 
-    cache: KeyStore
     prompts: PackedPrompts
-    column_T: torch.Tensor
+    write: Callable[[int, torch.Tensor, torch.Tensor], None]
 
     @override
     def __call__(self, mixer: Mixer, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor) -> None:
         assert isinstance(mixer, AttentionMixer)
         shape, (q_TND, k_TMD, v_TMD) = mixer.shape, inputs
         out_TND = mixer.by_head(out_TK)
-        self.cache.write(mixer.index, self.prompts.row_T, self.column_T, k_TMD, v_TMD)
+        self.write(mixer.index, k_TMD, v_TMD)
         if not use_kernels(q_TND) and shape.softcap is None and mixer.sinks_N is None:
             self._on_cpu(shape, q_TND, k_TMD, v_TMD, out_TND)
             return

@@ -74,16 +74,16 @@ class KVCache:
         self._hidden_B1L: torch.Tensor | None = None
 
     def write(
-        self, layer: int, row_T: torch.Tensor, column_T: torch.Tensor, k_TMD: torch.Tensor, v_TMD: torch.Tensor
+        self, layer: int, k_TMD: torch.Tensor, v_TMD: torch.Tensor, *, row_T: torch.Tensor, column_T: torch.Tensor
     ) -> None:
         """Write tokens at any rows and columns.
 
         Args:
             layer: number of the layer.
-            row_T: row of each token.
-            column_T: column of each token: its position after the row's padding.
             k_TMD: keys, rotated.
             v_TMD: values.
+            row_T: row of each token.
+            column_T: column of each token: its position after the row's padding.
         """
         for cached_XCD, new_TMD in zip(self._layers[layer], (k_TMD, v_TMD), strict=True):
             self._by_row(cached_XCD)[row_T, :, column_T] = new_TMD

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from typing_extensions import override
 
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.models.decoder.mixers.attention.cache import KeyStore, StoringAttention
+from burnish_engine.models.decoder.mixers.attention.cache import StoringAttention
 from burnish_engine.models.decoder.mixers.attention.mixer import AttentionMixer
 from burnish_engine.models.decoder.mixers.mixer import Mixer, MixFunction, PackedPrompts, SlotCache
 from burnish_kernels.paged_attention import op as paged_attention
@@ -38,7 +39,7 @@ def page_bytes(spec: DecoderSpec, dtype: torch.dtype) -> int:
     return 2 * layers * spec.num_kv_heads * PAGE * spec.head_dim * dtype.itemsize
 
 
-class PagedKeys(KeyStore):
+class PagedKeys:
     """The pages of some layers.
 
     Args:
@@ -59,13 +60,20 @@ class PagedKeys(KeyStore):
             for layer in layers
         }
 
-    @override
     def write(
-        self, layer: int, row_T: torch.Tensor, column_T: torch.Tensor, k_TMD: torch.Tensor, v_TMD: torch.Tensor
+        self, layer: int, k_TMD: torch.Tensor, v_TMD: torch.Tensor, *, page_T: torch.Tensor, place_T: torch.Tensor
     ) -> None:
-        page_T = self.table.table_SP[row_T, column_T // PAGE].long()
+        """Write tokens of a layer.
+
+        Args:
+            layer: number of the layer.
+            k_TMD: keys, rotated.
+            v_TMD: values.
+            page_T: page of each token.
+            place_T: place of each token in its page.
+        """
         for pool_PMLD, new_TMD in zip(self.of_layer[layer], (k_TMD, v_TMD), strict=True):
-            pool_PMLD[page_T, :, column_T % PAGE] = new_TMD
+            pool_PMLD[page_T, :, place_T] = new_TMD
 
     def copy_pages(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
         """Copy pages, given int64 numbers of both."""
@@ -82,7 +90,9 @@ class PagedAttentionCache(SlotCache):
 
     @override
     def reading(self, prompts: PackedPrompts) -> MixFunction:
-        return StoringAttention(self.keys, prompts, prompts.position_T)
+        position_T = prompts.position_T
+        page_T = self.keys.table.table_SP[prompts.row_T, position_T // PAGE].long()
+        return StoringAttention(prompts, partial(self.keys.write, page_T=page_T, place_T=position_T % PAGE))
 
     @override
     def growing(self) -> MixFunction:

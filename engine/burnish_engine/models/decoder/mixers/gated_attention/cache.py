@@ -9,13 +9,14 @@ import torch
 from typing_extensions import override
 
 from burnish_engine.models.decoder.mixers.attention.cache import AttentionCache
+from burnish_engine.models.decoder.mixers.attention.paged_cache import PagedAttentionCache
 from burnish_engine.models.decoder.mixers.gated_attention.mixer import GatedAttentionMixer
-from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerCache, MixFunction, PackedPrompts, SlotCache
+from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerCache, MixFunction, PackedPrompts
 
 
 @dataclass(frozen=True)
 class GatedAttentionCache(MixerCache):
-    """Keys and values of all layers with gated attention."""
+    """Keys and values of all layers with gated attention, of rows that grow together."""
 
     attention: AttentionCache
 
@@ -33,22 +34,16 @@ class GatedAttentionCache(MixerCache):
 
 
 @dataclass(frozen=True)
-class GatedSlotCache(SlotCache):
+class GatedSlotCache(PagedAttentionCache):
     """Keys and values of all layers with gated attention, of slots."""
-
-    attention: SlotCache
 
     @override
     def reading(self, prompts: PackedPrompts) -> MixFunction:
-        return _Gated(self.attention.reading(prompts))
+        return _Gated(super().reading(prompts))
 
     @override
     def growing(self) -> MixFunction:
-        return _Gated(self.attention.growing())
-
-    @override
-    def copy(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
-        self.attention.copy(sources, targets)
+        return _Gated(super().growing())
 
 
 @dataclass(frozen=True)

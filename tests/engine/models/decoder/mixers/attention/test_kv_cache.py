@@ -22,7 +22,7 @@ def filled(lengths, reserve, seed=0):
     written = []
     for layer in range(2):
         k_TMD, v_TMD = torch.randn(2, sum(lengths), 2, 8)
-        cache.write(layer, row_T, column_T, k_TMD, v_TMD)
+        cache.write(layer, k_TMD, v_TMD, row_T=row_T, column_T=column_T)
         written.append([list(pair) for pair in zip(k_TMD.split(lengths), v_TMD.split(lengths), strict=True)])
     return cache, written
 

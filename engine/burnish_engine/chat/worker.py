@@ -48,7 +48,7 @@ class _ChatRequests:
         job.check()
         backend, name = self._models.get(find_target(request.target, request.variant))
         options = request.options
-        sampling = Sampling(options.max_tokens, options.temperature, options.top_p, options.seed)
+        sampling = Sampling(**options.model_dump())
         messages = [message.model_dump() for message in request.messages]
         began, text, first_s = time.perf_counter(), "", None
         with closing(backend.stream(messages, sampling)) as stream:

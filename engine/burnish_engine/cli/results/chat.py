@@ -33,11 +33,13 @@ def chat(
     max_tokens: Annotated[int, typer.Option(help="Longest reply, tokens.")] = 512,
     temperature: Annotated[float, typer.Option(help="0 always takes the most likely token; 1 varies freely.")] = 0.0,
     top_p: Annotated[float, typer.Option(help="Draw from the most likely tokens up to this probability.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Draw from so many most likely tokens; 0: from all.")] = 0,
+    min_p: Annotated[float, typer.Option(help="Draw only tokens at least so likely beside the most likely one.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cuda or cpu.")] = "auto",
 ) -> int:
     """Talk to a model. An empty line or end of input ends the conversation."""
-    options = Sampling(max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)
+    options = Sampling(max_tokens, temperature, top_p, seed, top_k, min_p)
     with closing(open_chat(target, _variant(base=base, start=start, exported=exported), device)) as backend:
         messages = [{"role": "system", "content": system}] if system else []
         interactive = prompt is None and sys.stdin is not None and sys.stdin.isatty()

@@ -142,6 +142,8 @@ class ChatOptions(ProtocolLine):
     temperature: float = Field(default=0.0, ge=0.0, le=100.0)
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     seed: int = 0
+    top_k: int = Field(default=0, ge=0, description="0: all tokens.")
+    min_p: float = Field(default=0.0, ge=0.0, le=1.0)
 
 
 class ChatMessage(ProtocolLine):

@@ -128,6 +128,7 @@ BAD_CALLS = [
     ["chat", "embedded", "--base"], ["chat", "x.gguf", "--exported"],
     ["inspect", "x.jsonl", "--objective", "odd"], ["chat", "embedded", "--start"], ["chat", "x", "--base", "--start"],
     ["chat", "x", "--top-p", "2"], ["chat", "x", "--seed", "-1"], ["chat", "x", "--max-tokens", "0"],
+    ["chat", "x", "--top-k", "-1"], ["chat", "x", "--min-p", "2"],
     ["export", "x", "--to", "zip"],
     ["export", "x", "--to", "adapter", "--json"], ["export", "x", "--each-expert"],
     ["export", "x", "--size-limit", "-1"], ["runs", "show"],

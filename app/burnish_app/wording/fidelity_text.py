@@ -132,4 +132,7 @@ def report_text(report: FidelityReport) -> str:
     text += tr("{token_strings} test strings give the same tokens, and the predictions match.").format(
         token_strings=report.token_strings
     )
-    return text + (tr(" {refused} was refused.").format(refused=sentence_list(refused)) if refused else "")
+    if refused:
+        form = tr(" {refused} was refused.") if len(refused) == 1 else tr(" {refused} were refused.")
+        text += form.format(refused=sentence_list(refused))
+    return text

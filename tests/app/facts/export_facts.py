@@ -4,6 +4,7 @@ from burnish_engine.contract.facts.export_forecast import ExportForecast, Export
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.facts.task_score import TaskChange, TaskScore
 from burnish_engine.contract.serve.replies import ExportJob
+from burnish_engine.contract.wording.tables import EXPORT_STAGES
 
 GIB = 2**30
 
@@ -115,7 +116,7 @@ def job(status="running", **changes):
     fields = {
         "status": status,
         "quants": ["Q8_0", "Q4_K_M"],
-        "what": "Checking Q8_0 against the trained model",
+        "what": EXPORT_STAGES["check"].format(quant="Q8_0"),
         "share": 0.42,
     }
     return ExportJob(**{**fields, **changes})

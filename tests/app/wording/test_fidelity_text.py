@@ -35,6 +35,9 @@ def test_a_refused_file_says_why():
 def test_the_report_concludes():
     assert report_text(report()).startswith("Q8_0 and Q4_K_M are proven")
     assert report_text(report(refused=True)).endswith("IQ4_XS was refused.")
+    two = report(refused=True)
+    two = two.model_copy(update={"files": [*two.files, quant("Q2_K", passed=False)]})
+    assert report_text(two).endswith("IQ4_XS and Q2_K were refused.")
     assert "Do not ship" in report_text(report().model_copy(update={"token_mismatches": 2}))
     nothing = report().model_copy(update={"files": [quant(passed=False)]})
     assert "Nothing here should be shipped" in report_text(nothing)

@@ -13,7 +13,7 @@ from burnish_app.wording.activity import Activity
 
 
 class ActivityBoard(QObject):
-    """Gathers what continues from any number of sources.
+    """Gathers what is running from any number of sources.
 
     Args:
         parent: parent in Qt's object tree.
@@ -38,7 +38,7 @@ class ActivityBoard(QObject):
 
         Args:
             source: name of the source, such as the key of a page.
-            activities: all of its activities; empty: nothing continues.
+            activities: all of its activities; empty: nothing is running.
         """
         self._sources[source] = list(activities)
         found = [one for activities in self._sources.values() for one in activities]

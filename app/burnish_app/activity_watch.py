@@ -1,4 +1,4 @@
-"""Keeps what continues in view: the button of the sidebar, the list over the page, and the requests that stop it."""
+"""Keeps what is running in view: the button of the sidebar, the list over the page, and the requests that stop it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GOES_ON = tr("It continues when this window closes.")
 
 
 class ActivityWatch(SidebarPanel["ActivityPanel"]):
-    """Connects the board of what continues with the sidebar and the list.
+    """Connects the board of what is running with the sidebar and the list.
 
     Args:
         client: connection to the engine.

@@ -1,4 +1,4 @@
-"""Closing the window while something continues: the question, and what stops it."""
+"""Closing the window while something is running: the question, and what stops it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _MOST_LINES = 5
 
 
 class Closing:
-    """Asks before the window closes while something continues, and closes it as the person decides.
+    """Asks before the window closes while something is running, and closes it as the person decides.
 
     Args:
         window: window that is to be closed.
         client: connection to the engine.
         preferences: settings of the window.
-        activity: what continues.
+        activity: what is running.
         failed: function called with the `Failure` of each request to stop something.
 
     Attributes:
@@ -72,7 +72,7 @@ class Closing:
             question.deleteLater()
 
     def _leave(self, never_again: bool) -> None:
-        """Close the window; what continues continues."""
+        """Close the window; what is running continues."""
         if never_again:
             self._preferences.asks_on_close = False
         self._close()
@@ -86,7 +86,7 @@ class Closing:
 
 
 class ClosingQuestion(QMessageBox):
-    """Asks whether what continues shall continue without the window.
+    """Asks whether what is running shall continue without the window.
 
     Args:
         parent: window that is to be closed.
@@ -148,7 +148,7 @@ def stop_all(
     failed: Callable[[Failure], object],
     owner: QWidget,
 ) -> None:
-    """Ask all that continues to stop.
+    """Ask all that is running to stop.
 
     Args:
         client: connection to the engine.

@@ -24,7 +24,7 @@ class News:
     """Something that a person who looks elsewhere wants to know.
 
     Attributes:
-        kind: whether it went well, failed, or continues and needs the person.
+        kind: whether it went well, failed, or is running and needs the person.
         title: what happened to what, in a few words.
         text: one sentence more; may be empty.
         page: key of the page that shows it.

@@ -1,4 +1,4 @@
-"""The sidebar of the window: the steps with their status, and what continues at the foot."""
+"""The sidebar of the window: the steps with their status, and what is running at the foot."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _draw_ring(painter: QPainter, widget: QWidget) -> None:
 
 
 class Sidebar(QWidget):
-    """Shows all steps in their order, and what continues.
+    """Shows all steps in their order, and what is running.
 
     Args:
         first: (key, name) of the entry above the steps.
@@ -138,7 +138,7 @@ class Sidebar(QWidget):
     Attributes:
         chosen: signal with the key of the pressed step.
         remedy: signal without arguments, emitted when the person asks to remedy the alarm.
-        activity: button of what continues.
+        activity: button of what is running.
         hardware: strip with the newest samples of the hardware.
     """
 
@@ -171,7 +171,7 @@ class Sidebar(QWidget):
         self._hardware_place = QVBoxLayout()
         self.alarm, self._remedy = caption("", "warning"), quiet("", self.remedy.emit)
         for note in (self.run_note, self.engine_note):
-            note.setContentsMargins(UNIT + 4, 0, UNIT, UNIT)  # below the names of what continues
+            note.setContentsMargins(UNIT + 4, 0, UNIT, UNIT)  # below the names of what is running
             note.hide()
             column.addWidget(note)
         self.log_button.hide()

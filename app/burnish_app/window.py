@@ -297,7 +297,7 @@ class Window(QMainWindow):
             self.activity.place_panel()
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        """Save preferences and workbench and end the server; runs continue. While something continues, ask first."""
+        """Save preferences and workbench and end the server; runs continue. While something is running, ask first."""
         if self._is_filled and self.closing.has_to_ask():
             event.ignore()
             self.closing.ask()
@@ -395,7 +395,7 @@ class Window(QMainWindow):
         self.activity.board.put("runs", activities_of(self._runs, duels))
 
     def _activities_changed(self) -> None:
-        """Show what continues in the window's title."""
+        """Show what is running in the window's title."""
         activities = self.activity.board.activities
         shown = next((one for one in activities if one.folder == self.bench.run), next(iter(activities), None))
         self.setWindowTitle(f"{shown.title} - {_TITLE}" if shown else _TITLE)

@@ -1,4 +1,4 @@
-"""One place for what continues: any source reports to it, and it is opened and stopped from every page."""
+"""One place for what is running: any source reports to it, and it is opened and stopped from every page."""
 
 import pytest
 from app.facts.run_summaries import summary

@@ -1,4 +1,4 @@
-"""Closing the window while something continues: it asks once, and does what was chosen."""
+"""Closing the window while something is running: it asks once, and does what was chosen."""
 
 import pytest
 from app.facts.run_summaries import summary

@@ -33,7 +33,7 @@ class PlanFollower(QObject):
         failed: signal with the failure of a request for it.
         elsewhere: signal with the place where the recipe trains instead, while its memory and speed are not known.
         other_planned: signal with the name of another recipe and its plan; see `ask_others`.
-        timer: timer that runs while edits continue.
+        timer: timer that runs while a person edits.
     """
 
     planned = Signal(object)

@@ -27,7 +27,7 @@ class ExportNotice(NamedTuple):
 
 
 def is_running(job: ExportJob | None) -> bool:
-    """Whether an export continues."""
+    """Whether an export is running."""
     return job is not None and job.status == "running"
 
 

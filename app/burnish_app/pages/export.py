@@ -63,7 +63,7 @@ class ExportPage(Page):
         self._model: ModelFacts | None = None
         self._model_path = ""
         self.job: ExportJob | None = None
-        self._knows_job = False  # whether an export of this run continues is known
+        self._knows_job = False  # whether an export of this run is running is known
         self._starting = Question(
             client, self, lambda _result: self.refresh_runs.emit(), self.failed, changed=self._show
         )
@@ -218,7 +218,7 @@ class ExportPage(Page):
         if summary is not None:
             self._inspect_model(summary.model)
             job, known = summary.export, self.job
-            # While it continues the follower knows more: this answer may be older than what it read.
+            # While it is running the follower knows more: this answer may be older than what it read.
             if not (job is not None and is_running(job) and known is not None and known.started == job.started):
                 self._take_job(job)
         self._show()

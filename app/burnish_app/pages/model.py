@@ -86,7 +86,7 @@ class ModelPage(Page):
         self.set_primary(tr("Next: add data"), lambda: self.go_to.emit("data"), "next")
         bench.changed.connect(self._bench_changed)
         self._show_choice()
-        QTimer.singleShot(0, self, self.downloads.ask)  # some may continue since the window was last open
+        QTimer.singleShot(0, self, self.downloads.ask)  # some may be running since the window was last open
 
     def _make_list(self) -> Card:
         card = Card(tr("All models"), icon_name="layers")

@@ -69,7 +69,7 @@ class SettingsPage(Page):
             (tr("Light or dark"), "", self.mode),
             (tr("Text size"), tr("Of the size that the system asks for."), self.text),
             (tr("Motion"), tr("Moving bars, parts that unfold."), self.motion),
-            (tr("Ask before closing"), tr("While a run, an export or a duel continues."), self.asking),
+            (tr("Ask before closing"), tr("While a run, an export or a duel is running."), self.asking),
             (tr("Notifications"), tr("When one ends or needs you while you look elsewhere."), self.notifying),
         ):
             appearance.body.addLayout(_line(name, hint, control))

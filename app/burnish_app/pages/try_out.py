@@ -105,7 +105,7 @@ class TryOutPage(Page):
         self.refresh_runs.emit()
 
     def hidden(self) -> None:
-        """Report replies that continue as an activity, while they are not seen here."""
+        """Report replies that are being made as an activity, while they are not seen here."""
         self._report()
 
     def runs_changed(self, runs: list[RunSummary]) -> None:

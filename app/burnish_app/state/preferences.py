@@ -68,7 +68,7 @@ class Preferences:
 
     @property
     def asks_on_close(self) -> bool:
-        """Whether the window asks on closing while a run or an export continues."""
+        """Whether the window asks on closing while a run or an export is running."""
         return str(self._settings.value("asks_on_close", "yes")) != "no"
 
     @asks_on_close.setter

@@ -34,7 +34,7 @@ class Activity:
         name: name of the run, of the duel's sides, or of the file.
         what: what is being done, in a word or two.
         share: how far it is, 0 to 1; None: it cannot be told.
-        moves: whether it continues now; else it is paused, or waits.
+        moves: whether it is running now; else it is paused, or waits.
         stage: what it is at, more exactly; may be empty.
         left_s: time until it is done, seconds; None: the window estimates it from how the share grows.
         stop: function that stops it; None: the window asks the engine, by page and folder.
@@ -155,7 +155,7 @@ def _duel_share(duel: DuelFacts) -> float:
 
 
 def bench_activity(bench: Bench) -> Activity:
-    """Return a benchmark that continues as an activity."""
+    """Return a running benchmark as an activity."""
     match bench.kind:
         case "kernels":
             name = tr("Kernels: {names}").format(names=bench.about) if bench.about else tr("All kernels")
@@ -167,7 +167,7 @@ def bench_activity(bench: Bench) -> Activity:
 
 
 def download_activity(download: Download) -> Activity:
-    """Return a download that waits or continues as an activity.
+    """Return a waiting or running download as an activity.
 
     Args:
         download: the download.

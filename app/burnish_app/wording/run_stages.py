@@ -24,7 +24,7 @@ class RunStage:
 
     Attributes:
         text: name of the stage.
-        status: whether it is done, continues or is to come.
+        status: whether it is done, is running or is to come.
         time: time it took or takes, as text; empty before it.
         detail: how far the running stage is and what is being done in it, in a line; may be empty.
     """

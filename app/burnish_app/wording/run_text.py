@@ -254,7 +254,7 @@ def time_left(events: RunState, now: float) -> float | None:
     """Return the predicted time to the end of a run that is running, seconds; None where it is not known.
 
     Before the first step it is the plan's, afterwards that of the newest step; it falls with the time since then. Once
-    it has passed and the run still continues, nobody knows.
+    it has passed and the run is still running, nobody knows.
 
     Args:
         events: state folded from the run's events so far.

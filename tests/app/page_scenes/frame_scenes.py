@@ -108,7 +108,7 @@ def train_empty(window):
 
 @scene("train-closing")
 def train_closing(window):
-    """The question on closing while something continues."""
+    """The question on closing while something is running."""
     _train(window, "training")
     window.activity.board.put("runs", activities_of([TRAIN_SCENES["training"][0], RUNS[1]]))
     window.preferences.asks_on_close = True
@@ -119,7 +119,7 @@ def train_closing(window):
 
 @scene("runs-activity")
 def runs_activity(window):
-    """The list of what continues: a run, an export, a download, a run that waits and a benchmark."""
+    """The list of what is running: a run, an export, a download, a run that waits and a benchmark."""
     window.page("runs").runs_changed(RUNS)
     job = ExportJob(status="running", quants=["Q8_0", "Q4_K_M"], what="Making Q4_K_M", share=0.71)
     exported = summary("finished", 600, folder="/runs/e", name="invoice fields").model_copy(update={"export": job})

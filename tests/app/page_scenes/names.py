@@ -32,7 +32,7 @@ def start_names(window):
 
 @scene("runs-names")
 def runs_names(window):
-    """Runs and what continues, with such names."""
+    """Runs and what is running, with such names."""
     runs = runs_with_names()
     window.page("runs").runs_changed(runs)
     going = activities_of([runs[0], summary("queued", 0, folder="/runs/q", name=CHINESE, waits_for=LONG)])

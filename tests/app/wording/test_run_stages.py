@@ -1,4 +1,4 @@
-"""The stages before the first step: what is done, what continues and for how long, what is to come."""
+"""The stages before the first step: what is done, what is running and for how long, what is to come."""
 
 import random
 from dataclasses import replace

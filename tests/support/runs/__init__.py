@@ -1,1 +1,1 @@
-"""Runs, and what continues in them."""
+"""Runs, and what is running in them."""

@@ -1,4 +1,4 @@
-"""The button of what continues: a progress ring with a count, the first one's name, and its time left."""
+"""The button of what is running: a progress ring with a count, the first one's name, and its time left."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _UNKNOWN_SHARE = 0.15  # share of the ring that is drawn where the activity tell
 
 
 class ActivityButton(QAbstractButton):
-    """Shows what continues in short; a press opens the list.
+    """Shows in short what is running; a press opens the list.
 
     Attributes:
-        activities: what continues.
+        activities: what is running.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class ActivityButton(QAbstractButton):
         self.hide()
 
     def show_activities(self, activities: Sequence[Activity]) -> None:
-        """Show what continues; without anything the button is hidden."""
+        """Show what is running; without anything the button is hidden."""
         if list(activities) == self.activities:
             return
         self.activities = list(activities)

@@ -1,4 +1,4 @@
-"""The list of what continues, over the page: name, stage, progress, time left, and buttons to open and to stop."""
+"""The list of what is running, over the page: name, stage, progress, time left, and buttons to open and to stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WIDTH_PX = 460
 
 
 class ActivityPanel(FloatingPanel):
-    """Lists what continues.
+    """Lists what is running.
 
     Attributes:
         opened: signal with the `Activity` whose page the person wants.
@@ -48,7 +48,7 @@ class ActivityPanel(FloatingPanel):
         column.addStretch()
 
     def show_activities(self, activities: Sequence[Activity]) -> None:
-        """Show what continues; rows of what is still there stay, so that a press is never lost."""
+        """Show what is running; rows of what is still there stay, so that a press is never lost."""
         keys = [one.key for one in activities]
         self._stopping &= set(keys)
         if keys != list(self.rows):

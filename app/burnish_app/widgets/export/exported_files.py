@@ -35,7 +35,7 @@ class Outcome:
     Attributes:
         text: sentence.
         tone: look of the sentence.
-        busy: whether it still continues.
+        busy: whether it is still running.
     """
 
     text: str

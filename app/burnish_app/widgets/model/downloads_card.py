@@ -1,4 +1,4 @@
-"""The card of the downloads: what is fetched, how fast, and how long it takes; with pause, continuing and cancel."""
+"""The card of the downloads: what is fetched, how fast, and how long it takes; with pause, resume and cancel."""
 
 from __future__ import annotations
 

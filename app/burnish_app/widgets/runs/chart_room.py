@@ -140,7 +140,7 @@ class ChartRoom(QWidget):
 def _fill(layout: QLayout, widgets: Sequence[QWidget]) -> None:
     """Make a layout hold these widgets and no other; those that leave it are not destroyed."""
     while (item := layout.itemAt(0)) is not None and (widget := item.widget()) is not None:
-        layout.removeWidget(widget)  # a left-over item would continue taking the news of the widget's size
+        layout.removeWidget(widget)  # a left-over item would still take the news of the widget's size
     for widget in widgets:
         layout.addWidget(widget)
 

@@ -99,7 +99,7 @@ class JobAttempt:
         return self._run_command(arguments, timeout_s=manifest.timeout_s)
 
     def _run_command(self, arguments: list[str], *, timeout_s: int = 0) -> int:
-        """Run a command of Burnish's to its end, with everything that continues beside it; return its exit code."""
+        """Run a command of Burnish's to its end, with everything that runs beside it; return its exit code."""
         if self._asked:
             return ExitCode.STOPPED
         # Services show a job's own output; with a relay the run's would only hide the lines between.
@@ -115,7 +115,7 @@ class JobAttempt:
                 code = child.wait(POLL_S)
                 self._child = None
                 return code if code >= 0 else 128 - code
-            with suppress(OSError, NoSpaceError):  # what continues beside a run must not end it; it is tried again
+            with suppress(OSError, NoSpaceError):  # what runs beside a run must not end it; it is tried again
                 self._beside()
             if timeout_s and not self._asked and time.monotonic() - self._began > timeout_s - _margin_s(timeout_s):
                 self._hand_on()

@@ -1,4 +1,4 @@
-"""Say which benchmarks continue: each process writes a small file of its own, which counts only as long as it lives."""
+"""Say which benchmarks are running: each process writes a small file of its own, which counts as long as it lives."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def stop_bench(pid: int) -> None:
         pid: process of a benchmark that is listed.
 
     Raises:
-        UsageError: No benchmark of this process continues.
+        UsageError: No benchmark of this process is running.
     """
     if pid not in [bench.pid for bench in list_benches()]:
         raise UsageError("This benchmark has ended.")

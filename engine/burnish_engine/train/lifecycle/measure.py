@@ -1,4 +1,4 @@
-"""Measure the memory and speed of a run while it continues, and keep them for the predictions of later runs."""
+"""Measure the memory and speed of a run while it is running, and keep them for the predictions of later runs."""
 
 from __future__ import annotations
 

@@ -33,8 +33,10 @@ def chat(
     max_tokens: Annotated[int, typer.Option(help="Longest reply, tokens.")] = 512,
     temperature: Annotated[float, typer.Option(help="0 always takes the most likely token; 1 varies freely.")] = 0.0,
     top_p: Annotated[float, typer.Option(help="Draw from the most likely tokens up to this probability.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Draw from so many most likely tokens; 0: from all.")] = 0,
-    min_p: Annotated[float, typer.Option(help="Draw only tokens at least so likely beside the most likely one.")] = 0.0,
+    top_k: Annotated[int, typer.Option(help="Number of most likely tokens to draw from; 0: all.")] = 0,
+    min_p: Annotated[
+        float, typer.Option(help="Least probability of a drawn token, relative to the most likely one.")
+    ] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cuda or cpu.")] = "auto",
 ) -> int:

@@ -72,7 +72,7 @@ def _attention_bytes(run: FastRun, layer: LayerSpec) -> int:
     autograd keeps the scores of all documents.
     """
     spec, largest = run.spec, run.largest
-    if layer.kind == "short_convolution":
+    if not layer.attends:
         return 0
     longest = min(largest.longest or largest.tokens, largest.tokens)
     width, query = BYTES_OF[run.precision], spec.num_heads * spec.head_dim

@@ -11,7 +11,7 @@ from burnish_engine.contract.facts.data_report import DatasetReport, RowPlace
 from burnish_engine.contract.facts.task_score import TaskChange, TaskScore
 from burnish_engine.contract.record import Facts
 
-LayerKind = Literal["attention", "sliding_attention", "short_convolution"]
+LayerKind = Literal["attention", "sliding_attention", "short_convolution", "gated_delta"]
 FeedForwardKind = Literal["dense", "mixture_of_experts"]
 
 
@@ -40,9 +40,33 @@ class LayerSpec(Facts):
     )
 
     @property
+    def attends(self) -> bool:
+        """Whether its tokens are mixed by attention."""
+        return self.kind in {"attention", "sliding_attention"}
+
+    @property
     def is_mixture(self) -> bool:
         """Whether its feed-forward is a mixture of experts."""
         return self.feed_forward == "mixture_of_experts"
+
+
+class DeltaSpec(Facts):
+    """The heads of gated delta nets, which mix tokens through a state of fixed size (Qwen3.5; arXiv 2412.06464)."""
+
+    key_heads: int = Field(description="Heads of queries and keys.")
+    value_heads: int = Field(description="Heads of values and states, a multiple of the key heads.")
+    key_dim: int = Field(description="Numbers of a query or key head.")
+    value_dim: int = Field(description="Numbers of a value head.")
+
+    @property
+    def convolved(self) -> int:
+        """Channels of the convolution: queries, keys and values."""
+        return 2 * self.key_heads * self.key_dim + self.output
+
+    @property
+    def output(self) -> int:
+        """Numbers of all value heads, also those of the output's gate z."""
+        return self.value_heads * self.value_dim
 
 
 class ExpertSpec(Facts):
@@ -71,6 +95,9 @@ class ExpertSpec(Facts):
     )
     alpha: float = Field(default=1.702, description="clamped: multiplies the gate inside the sigmoid.")
     limit: float = Field(default=7.0, description="clamped: largest gate, and largest size of up.")
+    shared_size: int = Field(
+        default=0, description="Intermediate size of the expert that sees every token, behind a sigmoid; 0: none."
+    )
     storage: Literal["dense", "mxfp4"] = Field(
         default="dense", description="How the checkpoint stores the matrices: in floating point or in MXFP4."
     )
@@ -150,8 +177,10 @@ class DecoderSpec(Facts):
     attention_sinks: bool = Field(
         default=False, description="Whether each head's softmax has one more score, whose value is nothing (gpt-oss)."
     )
-    attention_gate: bool = Field(
-        default=False, description="Whether a sigmoid of the layer's input scales attention's output, head by head."
+    attention_gate: Literal["", "heads", "numbers"] = Field(
+        default="",
+        description="What sigmoids of the layer's input scale in attention's output: nothing, each head by a "
+        "projection of its own (LFM3), or each number by what is projected beside its head's query (Qwen3.5).",
     )
     norm_one_plus: bool = Field(default=False, description="Norms multiply by 1 + weight (Gemma).")
     pre_norms: bool = Field(default=True, description="Norms before attention and feed-forward; not in OLMo 2.")
@@ -176,7 +205,8 @@ class DecoderSpec(Facts):
     dense_intermediate_size: int = Field(
         default=0, description="Width of the dense feed-forwards of a mixture; 0: intermediate_size."
     )
-    conv_width: int = Field(default=0, description="Kernel width of short-convolution layers.")
+    delta: DeltaSpec | None = Field(default=None, description="Heads of the gated delta layers; null: there are none.")
+    conv_width: int = Field(default=0, description="Kernel width of short-convolution and gated delta layers.")
     conv_bias: bool = Field(
         default=False, description="Whether these layers' convolutions and projections have biases."
     )

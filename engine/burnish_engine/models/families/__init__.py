@@ -7,7 +7,7 @@ from typing import Any
 
 from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
-from burnish_engine.models.families import apertus, gemma, glm, gpt_oss, granite, lfm, llama, olmo, phi, qwen
+from burnish_engine.models.families import apertus, gemma, glm, gpt_oss, granite, lfm, llama, olmo, phi, qwen, qwen3_5
 from burnish_engine.models.families.record import Family, Module
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
 
 FAMILIES: dict[str, Family] = {
     record.model_type: record
-    for kin in (llama, qwen, gemma, lfm, granite, olmo, phi, glm, gpt_oss, apertus)
+    for kin in (llama, qwen, qwen3_5, gemma, lfm, granite, olmo, phi, glm, gpt_oss, apertus)
     for record in kin.FAMILIES
 }
 """model_type of config.json to the family's record."""

@@ -15,7 +15,7 @@ BLOCKS, SCALES, MXFP4_BLOCK = "_blocks", "_scales", 32
 """Endings of the two tensors that hold a stack in MXFP4, and how many values share a scale."""
 EXPERT_MATRICES = frozenset({"gate_up_proj", "down_proj"})
 """Last names of the stacks of experts' matrices in transformers' models."""
-EXPERT_ROLES = frozenset({"router_weight", "router_bias", "selection_bias", "gate_up_bias", "down_bias"})
+EXPERT_ROLES = frozenset({"router_weight", "router_bias", "selection_bias", "shared_gate", "gate_up_bias", "down_bias"})
 """Parameters of a mixture beside the experts' matrices."""
 
 
@@ -150,7 +150,7 @@ def router_and_biases(
     experts = spec.experts
     if experts is None or not spec.layers[layer].is_mixture:
         return {}
-    (router,) = (matrix.name for matrix in matrices if matrix.kind == ROUTER)
+    router, *shared_gate = (matrix.name for matrix in matrices if matrix.kind == ROUTER)
     path = path_in_files(f"model.layers.{layer}.{router}", names)
     found: dict[str, tuple[str, tuple[int, ...]]] = {
         "router_weight": (f"{path}.weight", (experts.count, spec.hidden_size))
@@ -159,6 +159,8 @@ def router_and_biases(
         found["router_bias"] = (f"{path}.bias", (experts.count,))
     if experts.selection_bias:
         found["selection_bias"] = (f"model.layers.{layer}.{names.place}.{names.selection_bias}", (experts.count,))
+    for gate in shared_gate:
+        found["shared_gate"] = (f"model.layers.{layer}.{gate}.weight", (1, spec.hidden_size))
     if experts.bias:
         for stack in expert_stacks(spec, layer, matrices):
             found[f"{stack.role}_bias"] = (f"{path_in_files(stack.path, names)}_bias", (experts.count, stack.rows))

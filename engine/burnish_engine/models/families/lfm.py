@@ -73,7 +73,7 @@ def _lfm3_ropes(config: Config, head_dim: int, max_context: int) -> Ropes:
 def _lfm3_fields(config: Config) -> dict[str, Any]:
     return {
         "qk_norm": True,
-        "attention_gate": bool(config["use_attention_gate"]),
+        "attention_gate": "heads" if config["use_attention_gate"] else "",
         "sandwich_norms": bool(config["use_sandwich_norm"]),
     }
 

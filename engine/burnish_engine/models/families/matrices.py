@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
 
 from burnish_engine.contract.facts.coverage import Matrix
-from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
+from burnish_engine.contract.facts.facts import DecoderSpec, DeltaSpec, LayerKind, LayerSpec
 
 StackName = Literal["mixer_in", "mixer_out", "gate_up", "down"]
 STACK_NAMES: tuple[StackName, ...] = get_args(StackName)
 """The stacked matrices of a layer in the fast decoder, in the order in which they are used; "gate_up" is up alone where
 the feed-forward has no gate."""
+DELTA_INPUTS = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
+"""Input projections of a gated delta net, in the order in which the fast decoder stacks them."""
 _STACKS: dict[StackName, frozenset[str]] = {
-    "mixer_in": frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "in_proj", "g_proj"}),
+    "mixer_in": frozenset({"q_proj", "k_proj", "v_proj", "qkv_proj", "in_proj", "g_proj", *DELTA_INPUTS}),
     "mixer_out": frozenset({"o_proj", "out_proj"}),
     "gate_up": frozenset({"gate_proj", "up_proj", "gate_up_proj", "w1", "w3", "input_linear"}),
     "down": frozenset({"down_proj", "w2", "output_linear"}),
@@ -39,6 +42,8 @@ class MatrixNames:
         down: matrix back to the hidden size.
         router: matrix that chooses experts.
         experts: module of the stacks of experts.
+        shared_expert: module of the expert that sees every token.
+        shared_gate: matrix of one row whose sigmoid scales that expert's output.
     """
 
     attention_output: str = "o_proj"
@@ -46,6 +51,8 @@ class MatrixNames:
     down: str = "mlp.down_proj"
     router: str = "mlp.gate"
     experts: str = "mlp.experts"
+    shared_expert: str = "mlp.shared_expert"
+    shared_gate: str = "mlp.shared_expert_gate"
 
 
 USUAL_MATRICES = MatrixNames()
@@ -67,19 +74,7 @@ def named_matrices(spec: DecoderSpec, layer: LayerSpec, names: MatrixNames) -> t
     """
     if layer.matrices:
         return layer.matrices
-    return _named_matrices(
-        names,
-        is_convolution=layer.kind == "short_convolution",
-        fused=spec.fused_projections,
-        hidden=spec.hidden_size,
-        query=spec.num_heads * spec.head_dim,
-        key=spec.num_kv_heads * spec.head_dim,
-        wide=feed_forward_width(spec, layer),
-        gated=spec.mlp_gate,
-        experts=spec.num_experts if layer.is_mixture else 0,
-        conv_width=spec.conv_width,
-        gates=spec.num_heads if spec.attention_gate else 0,
-    )
+    return _named_matrices(names, _Sizes.of(spec, layer))
 
 
 def tables(spec: DecoderSpec) -> tuple[Matrix, ...]:
@@ -114,50 +109,107 @@ def feed_forward_width(spec: DecoderSpec, layer: LayerSpec) -> int:
     return spec.dense_intermediate_size or spec.intermediate_size if dense else spec.intermediate_size
 
 
+@dataclass(frozen=True)
+class _Sizes:
+    """What the matrices of a layer depend on."""
+
+    kind: LayerKind
+    fused: bool
+    hidden: int
+    query: int
+    key: int
+    wide: int
+    gated: bool
+    experts: int
+    shared: int
+    conv_width: int
+    gate: str
+    heads: int
+    delta: DeltaSpec | None
+
+    @classmethod
+    def of(cls, spec: DecoderSpec, layer: LayerSpec) -> _Sizes:
+        return cls(
+            kind=layer.kind,
+            fused=spec.fused_projections,
+            hidden=spec.hidden_size,
+            query=spec.num_heads * spec.head_dim,
+            key=spec.num_kv_heads * spec.head_dim,
+            wide=feed_forward_width(spec, layer),
+            gated=spec.mlp_gate,
+            experts=spec.num_experts if layer.is_mixture else 0,
+            shared=spec.experts.shared_size if spec.experts else 0,
+            conv_width=spec.conv_width,
+            gate=spec.attention_gate,
+            heads=spec.num_heads,
+            delta=spec.delta,
+        )
+
+
 @lru_cache(maxsize=1024)
-def _named_matrices(
-    names: MatrixNames,
-    *,
-    is_convolution: bool,
-    fused: bool,
-    hidden: int,
-    query: int,
-    key: int,
-    wide: int,
-    gated: bool,
-    experts: int,
-    conv_width: int,
-    gates: int,
-) -> tuple[Matrix, ...]:
-    if is_convolution:
-        mixer = [
-            _matrix("conv.conv", "convolution", hidden, conv_width, form="other"),
-            _matrix("conv.in_proj", "convolution", 3 * hidden, hidden),
-            _matrix("conv.out_proj", "convolution", hidden, hidden),
-        ]
-    elif fused:
-        mixer = [_matrix("self_attn.qkv_proj", "attention", query + 2 * key, hidden)]
-    else:
-        sizes = {"q_proj": query, "k_proj": key, "v_proj": key}
-        mixer = [_matrix(f"self_attn.{name}", "attention", rows, hidden) for name, rows in sizes.items()]
-    if not is_convolution:
-        mixer.append(_matrix(f"self_attn.{names.attention_output}", "attention", hidden, query))
-        if gates:
-            mixer.append(_matrix("self_attn.g_proj", "attention", gates, hidden))
-    return (*mixer, *(_experts(names, hidden, wide, experts) if experts else _dense(names, hidden, wide, gated=gated)))
+def _named_matrices(names: MatrixNames, sizes: _Sizes) -> tuple[Matrix, ...]:
+    mixers: dict[LayerKind, Callable[[MatrixNames, _Sizes], list[Matrix]]] = {
+        "short_convolution": _convolution, "gated_delta": _gated_delta
+    }  # fmt: skip
+    mixer = mixers.get(sizes.kind, _attention)(names, sizes)
+    return (*mixer, *(_experts(names, sizes) if sizes.experts else _dense(names, sizes)))
 
 
-def _dense(names: MatrixNames, hidden: int, wide: int, *, gated: bool) -> list[Matrix]:
-    rows = (1 + gated) * wide // len(names.gate_up)
-    found = [_matrix(name, "feed-forward", rows, hidden) for name in names.gate_up]
-    return [*found, _matrix(names.down, "feed-forward", hidden, wide)]
-
-
-def _experts(names: MatrixNames, hidden: int, wide: int, experts: int) -> list[Matrix]:
+def _convolution(_names: MatrixNames, sizes: _Sizes) -> list[Matrix]:
     return [
+        _matrix("conv.conv", "convolution", sizes.hidden, sizes.conv_width, form="other"),
+        _matrix("conv.in_proj", "convolution", 3 * sizes.hidden, sizes.hidden),
+        _matrix("conv.out_proj", "convolution", sizes.hidden, sizes.hidden),
+    ]
+
+
+def _gated_delta(_names: MatrixNames, sizes: _Sizes) -> list[Matrix]:
+    delta, kind = sizes.delta, "linear attention"
+    assert delta is not None
+    rows = (delta.convolved, delta.output, delta.value_heads, delta.value_heads)
+    return [
+        _matrix("linear_attn.conv1d", "convolution", delta.convolved, sizes.conv_width, form="other"),
+        *(
+            _matrix(f"linear_attn.{name}", kind, count, sizes.hidden)
+            for name, count in zip(DELTA_INPUTS, rows, strict=True)
+        ),
+        _matrix("linear_attn.out_proj", kind, sizes.hidden, delta.output),
+    ]
+
+
+def _attention(names: MatrixNames, sizes: _Sizes) -> list[Matrix]:
+    query, key, hidden = sizes.query, sizes.key, sizes.hidden
+    rows = {"q_proj": 2 * query if sizes.gate == "numbers" else query, "k_proj": key, "v_proj": key}
+    if sizes.fused:
+        rows = {"qkv_proj": query + 2 * key}
+    found = [_matrix(f"self_attn.{name}", "attention", count, hidden) for name, count in rows.items()]
+    found.append(_matrix(f"self_attn.{names.attention_output}", "attention", hidden, query))
+    if sizes.gate == "heads":
+        found.append(_matrix("self_attn.g_proj", "attention", sizes.heads, hidden))
+    return found
+
+
+def _dense(names: MatrixNames, sizes: _Sizes) -> list[Matrix]:
+    rows = (1 + sizes.gated) * sizes.wide // len(names.gate_up)
+    found = [_matrix(name, "feed-forward", rows, sizes.hidden) for name in names.gate_up]
+    return [*found, _matrix(names.down, "feed-forward", sizes.hidden, sizes.wide)]
+
+
+def _experts(names: MatrixNames, sizes: _Sizes) -> list[Matrix]:
+    hidden, wide, experts, shared = sizes.hidden, sizes.wide, sizes.experts, sizes.shared
+    found = [
         _matrix(names.router, ROUTER, experts, hidden, form="other"),
         _matrix(f"{names.experts}.gate_up_proj", "experts", 2 * wide, hidden, count=experts, form="stacked"),
         _matrix(f"{names.experts}.down_proj", "experts", hidden, wide, count=experts, form="stacked"),
+    ]
+    if not shared:
+        return found
+    place, kind = names.shared_expert, "shared experts"
+    return [
+        *found,
+        *(_matrix(f"{place}.{name}", kind, shared, hidden) for name in ("gate_proj", "up_proj")),
+        _matrix(f"{place}.down_proj", kind, hidden, shared),
+        _matrix(names.shared_gate, ROUTER, 1, hidden, form="other"),
     ]
 
 

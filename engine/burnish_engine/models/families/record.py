@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from burnish_engine.contract.facts.coverage import Matrix
-from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec, RopeSpec
+from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind, LayerSpec, RopeSpec
 from burnish_engine.models.families.experts import (
     EXPERT_ROLES,
     USUAL_NAMES,
@@ -30,6 +30,8 @@ from burnish_engine.models.families.matrices import (
 from burnish_engine.models.families.rules.config import USUAL_RULES, ConfigRules
 from burnish_engine.models.families.rules.gguf import GgufRules
 
+FP32_ROLES = frozenset({"selection_bias", "a_log", "dt_bias"})
+"""Parameters that stay fp32 whatever the model computes in."""
 NORM_ROLES = frozenset({"mixer_norm", "mlp_norm", "mixer_post_norm", "mlp_post_norm", "final_norm"})
 """Places of the norms around mixers and feed-forwards."""
 XIELU_ROLES = ("alpha_p", "alpha_n", "beta", "eps")
@@ -218,6 +220,8 @@ class Family:
         """
         scaled, post_or_none = spec.residual_scale != 1.0, spec.sandwich_norms or not spec.pre_norms
         reasons = [
+            ("has gated delta nets", spec.delta is not None),
+            ("has an expert that sees every token", spec.experts is not None and spec.experts.shared_size > 0),
             (f"has convolutions of {spec.conv_width} tokens", spec.conv_width > MOST_TAPS),
             ("is a mixture of experts of a kind Burnish does not know", spec.num_experts > 0 and spec.experts is None),
             (
@@ -253,28 +257,21 @@ class Family:
         return found
 
     def _layer_vectors(self, spec: DecoderSpec, index: int) -> list[Vector]:
-        prefix, hidden, head = f"model.layers.{index}", spec.hidden_size, spec.head_dim
+        prefix, hidden = f"model.layers.{index}", spec.hidden_size
 
         def vector(path: str, role: str, *shape: int) -> Vector:
-            return Vector(f"{prefix}.{path}", index, role, shape)
+            return Vector(f"{prefix}.{path}", index, role, shape, is_fp32=role in FP32_ROLES)
 
         found = []
         if spec.pre_norms:
             found.append(vector(f"{self.mixer_norm}.weight", "mixer_norm", hidden))
             found.append(vector(f"{self.mlp_norm}.weight", "mlp_norm", hidden))
-        if spec.layers[index].kind == "short_convolution":
-            found.append(vector("conv.conv.weight", "conv_weight", hidden, 1, spec.conv_width))
-            if spec.conv_bias:
-                found.append(vector("conv.conv.bias", "conv_bias", hidden))
-        elif spec.qk_norm:
-            query, key = (spec.num_heads, spec.num_kv_heads) if spec.qk_norm_whole else (1, 1)
-            found.append(vector(f"self_attn.{self.q_norm}.weight", "q_norm", query * head))
-            found.append(vector(f"self_attn.{self.k_norm}.weight", "k_norm", key * head))
-        if spec.attention_sinks and spec.layers[index].kind != "short_convolution":
-            found.append(vector("self_attn.sinks", "sinks", spec.num_heads))
+        found += [
+            vector(path, role, *shape) for path, role, shape in self._mixer_vectors(spec, spec.layers[index].kind)
+        ]
         matrices = self.layer_matrices(spec, spec.layers[index])
         for role, (name, shape) in router_and_biases(spec, index, matrices, self.expert_names).items():
-            found.append(Vector(name, index, role, shape, is_fp32=role == "selection_bias"))
+            found.append(Vector(name, index, role, shape, is_fp32=role in FP32_ROLES))
         if spec.activation in _UNGATED and not spec.mlp_gate:
             sizes = {"alpha_p": (1,), "alpha_n": (1,)}
             found += [vector(f"mlp.act_fn.{role}", role, *sizes.get(role, ())) for role in XIELU_ROLES]
@@ -283,12 +280,35 @@ class Family:
             found.append(vector(f"{self.mlp_post_norm}.weight", "mlp_post_norm", hidden))
         return found
 
+    def _mixer_vectors(self, spec: DecoderSpec, kind: LayerKind) -> list[tuple[str, str, tuple[int, ...]]]:
+        """Return path below the layer, role and shape of the parameters of a layer's mixer."""
+        if kind == "short_convolution":
+            found: list[tuple[str, str, tuple[int, ...]]] = [
+                ("conv.conv.weight", "conv_weight", (spec.hidden_size, 1, spec.conv_width))
+            ]
+            return [*found, ("conv.conv.bias", "conv_bias", (spec.hidden_size,))] if spec.conv_bias else found
+        if kind == "gated_delta":
+            delta = spec.delta
+            assert delta is not None
+            return [
+                ("linear_attn.conv1d.weight", "conv_weight", (delta.convolved, 1, spec.conv_width)),
+                ("linear_attn.A_log", "a_log", (delta.value_heads,)),
+                ("linear_attn.dt_bias", "dt_bias", (delta.value_heads,)),
+                ("linear_attn.norm.weight", "delta_norm", (delta.value_dim,)),
+            ]
+        found = []
+        if spec.qk_norm:
+            query, key = (spec.num_heads, spec.num_kv_heads) if spec.qk_norm_whole else (1, 1)
+            found.append((f"self_attn.{self.q_norm}.weight", "q_norm", (query * spec.head_dim,)))
+            found.append((f"self_attn.{self.k_norm}.weight", "k_norm", (key * spec.head_dim,)))
+        return [*found, ("self_attn.sinks", "sinks", (spec.num_heads,))] if spec.attention_sinks else found
+
 
 def _has_bias(spec: DecoderSpec, layer: LayerSpec, stack: StackName) -> bool:
     """Return whether the linear modules of a stack have biases."""
     if stack in {"gate_up", "down"}:
         return spec.mlp_bias
-    if layer.kind == "short_convolution":
+    if not layer.attends:
         return spec.conv_bias
     return spec.attention_bias if stack == "mixer_in" else spec.attention_output_bias
 

@@ -75,7 +75,7 @@ def test_modules_fill_their_stacks(shape, tmp_path):
     for layer, kind in enumerate(one.kind for one in spec.layers):
         mine = [module for module in entry.modules(spec) if module.layer == layer]
         rows["mixer_in"] = 3 * spec.hidden_size if kind == "short_convolution" else query + 2 * key
-        rows["mixer_in"] += spec.num_heads if spec.attention_gate and kind != "short_convolution" else 0
+        rows["mixer_in"] += spec.num_heads if spec.attention_gate == "heads" and kind != "short_convolution" else 0
         assert [stack for stack in rows if any(module.stack == stack for module in mine)] == list(rows)
         for stack, total in rows.items():
             end = 0
@@ -121,7 +121,7 @@ def rotate(x, rows, interleaved):
 
 def attend(qkv, spec, layer, norms, index):
     if spec.attention_gate:
-        bare = spec.model_copy(update={"attention_gate": False})
+        bare = spec.model_copy(update={"attention_gate": ""})
         attended = attend(qkv[:, : -spec.num_heads], bare, layer, norms, index)
         return attended * qkv[:, -spec.num_heads :].sigmoid().repeat_interleave(spec.head_dim, dim=1)
     tokens = qkv.shape[0]

@@ -254,7 +254,7 @@ def _adapter_inputs(targets: list[Matrix], width: int, hidden: int, *, output: b
 
 def _parts_of(layer: LayerSpec) -> tuple[bool, bool, bool]:
     """Whether a layer has a feed-forward, a mixer other than attention, and attention."""
-    attends = layer.kind != "short_convolution"
+    attends = layer.attends
     if not layer.matrices:
         return True, not attends, attends
     kinds = {matrix.kind for matrix in layer.matrices}

@@ -130,7 +130,7 @@ def _update_traffic(recipe: Recipe, spec: DecoderSpec) -> float:
 
 def _attention_operations(recipe: Recipe, spec: DecoderSpec, micro_batch: MicroBatchSize) -> float:
     """Count attention's operations over T tokens: 4 T^2 q forward and 2.5 times that backward, all blocks computed."""
-    layers = sum(layer.kind != "short_convolution" for layer in spec.layers)
+    layers = sum(layer.attends for layer in spec.layers)
     repeats = 2 if recipe.train.recompute else 1
     return 4.0 * micro_batch.tokens**2 * spec.num_heads * spec.head_dim * layers * (repeats + 2.5)
 

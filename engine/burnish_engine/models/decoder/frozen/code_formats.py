@@ -30,5 +30,5 @@ def code_format(name: str, stack: StackName, kind: LayerKind) -> CodeFormat:
         stack: stack of the weight.
         kind: kind of its layer.
     """
-    is_behind_attention = stack == "mixer_out" and kind != "short_convolution"
+    is_behind_attention = stack == "mixer_out" and kind in {"attention", "sliding_attention"}
     return _NOT_ROTATED if name == "int8" and is_behind_attention else CODE_FORMATS[name]

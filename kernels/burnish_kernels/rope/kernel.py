@@ -14,6 +14,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from burnish_kernels.overlap import let_next_begin, wait_for_earlier
+
 
 @triton.jit
 def _load(ptr, offsets, inside):
@@ -243,8 +245,11 @@ def rope_forward_kernel(
     ROWS: tl.constexpr,
     HALF_BLOCK: tl.constexpr,
     REST_BLOCK: tl.constexpr,
+    OVERLAPS: tl.constexpr = False,
 ):
     """Normalize and rotate ROWS heads, of the queries or of the keys."""
+    let_next_begin(OVERLAPS)
+    wait_for_earlier(OVERLAPS)
     program = tl.program_id(0)
     q_programs = tl.cdiv(T * N, ROWS)
     if program < q_programs:

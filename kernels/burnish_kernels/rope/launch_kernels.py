@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import triton
 
+from burnish_kernels.overlap import launch_options
 from burnish_kernels.rope import kernel
 
 TILE = 1024  # pairs a program: 8 a thread, so 16 bytes of each half
@@ -55,6 +56,7 @@ def launch_forward(
         ONE_PLUS=one_plus_weight,
         **constants,
         num_warps=WARPS,
+        **launch_options(q_TND, q_TND.shape[0]),
     )
 
 

@@ -10,14 +10,16 @@ from typing import Any
 import torch
 
 from burnish_kernels.decode_linear.config import DecodeConfig, rank_spans
-from burnish_kernels.decode_linear.nf4.config import choose
+from burnish_kernels.decode_linear.nf4.config import choose, from_registers, padded
 from burnish_kernels.lora_linear.stack import Stack, StackedAdapter
 from burnish_kernels.nf4.cases import random_weight
-from burnish_kernels.registry import Benchmark, Case, Compilation
+from burnish_kernels.registry import CAPABILITIES, Benchmark, Case, Compilation
 
 # Relative L2 error against the reference in double precision: level, scale and weight are rounded, and x Aᵀ is.
 TOLERANCE = {torch.float16: 3e-3, torch.bfloat16: 2e-2}
-TYPES = {torch.float16: "*fp16", torch.bfloat16: "*bf16"}
+
+HOPPER = (90,)
+OTHERS = tuple(one for one in CAPABILITIES if one not in HOPPER)
 
 # Stack, and rows of the parts of its weight.
 STACKS = {
@@ -51,7 +53,7 @@ def cases() -> list[Case]:
     for dtype in TOLERANCE:
         found += [
             _case("one", 1, dtype, splits=1),
-            _case("bare", 17, dtype, splits=2, bias=True),
+            _case("bare", 9, dtype, splits=2, bias=True),
             _case("three", 3, dtype, splits=2, double=False),
             _case("gap", 2, dtype, splits=1, bias=True),
         ]
@@ -99,7 +101,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     x = draw(rows, stack.K + stack.R)[:, : stack.K]
     bias = draw(stack.N) if options["bias"] else None
     whole = torch.full((rows, stack.N + 8), math.nan, dtype=dtype, device=device)
-    config = DecodeConfig(32, 128, options["splits"], 4, 2) if options["splits"] else None
+    config = DecodeConfig(32, 64, options["splits"], 4, 2) if options["splits"] else None
     rules: dict[str, Any] = {"bias_N": bias, "config": config}
     found = op.forward(x, parts, a, sb, stack, out=whole[:, : stack.N], **rules).cpu()
     again = op.forward(x, parts, a, sb, stack, **rules).cpu()
@@ -116,37 +118,42 @@ def compilations() -> list[Compilation]:
     from burnish_kernels.decode_linear.nf4 import kernel
 
     found = []
-    for (dtype, pointer), rows in itertools.product(TYPES.items(), (1, 64, 128)):
+    uses = ((1, CAPABILITIES), (32, CAPABILITIES), (64, OTHERS), (64, HOPPER), (128, HOPPER))
+    for pointer, (rows, cards) in itertools.product(("*fp16", "*bf16"), uses):
+        registers = from_registers(rows, cards[0])
         for name, double in (("4b-qkv", True), ("4b-down", rows > 1)):
             stack, heights = SHAPES[name]
-            count, tops = len(heights), tuple(itertools.accumulate(heights[:-1], initial=0))
-            config = choose(rows, tops, stack.N, stack.K, processors=132)
-            constants = {
+            tops = tuple(itertools.accumulate(heights[:-1], initial=0))
+            config = choose(rows, tops, stack.N, stack.K, capability=cards[0], processors=132)
+            assert config is not None
+            spans = rank_spans(stack, config.block_n)
+            assert spans is not None
+            constants = kernel.rank_constants(rows, spans, from_registers=registers) | {
                 "TOPS": tops,
-                "SPANS": rank_spans(stack, config.block_n),
-                "RANKS": 16,
+                "SPANS": spans,
                 "DOUBLE": double,
-                "WHOLE": rows > 1,
-                "BLOCK_B": max(16, rows),
+                "BLOCK_B": padded(rows),
                 "BLOCK_N": config.block_n,
                 "BLOCK_K": config.block_k,
                 "SPLITS": config.splits,
                 "HAS_BIAS": False,
                 "PRECISION": "tf32",
             }
-            types: dict[str, Any] = dict.fromkeys(("nested_ptrs", "code_ptrs", "offset_ptrs"), ("*fp32",) * count)
-            types |= {"packed_ptrs": ("*u8",) * count, "absmax_ptrs": ("*u8" if double else "*fp32",) * count}
-            types |= {"counters_ptr": "*i32", "parts_ptr": "*fp32"}
-            signature = {
-                one: types.get(one, pointer if one.endswith("_ptr") else "i32")
-                for one in kernel.nf4_kernel.arg_names
-                if one not in constants
-            }
-            word = f"nf4-{name}-{rows}-{pointer[1:]}{'' if double else '-single'}"
+            types = _types(len(heights), double=double)
+            names = [one for one in kernel.nf4_kernel.arg_names if one not in constants]
+            signature = {one: types.get(one, pointer if one.endswith("_ptr") else "i32") for one in names}
+            word = f"nf4-{name}-{rows}{'-registers' * registers}-{pointer[1:]}{'' if double else '-single'}"
             found.append(
-                Compilation(word, kernel.nf4_kernel, signature, constants, config.warps, config.stages)
+                Compilation(word, kernel.nf4_kernel, signature, constants, config.warps, config.stages, cards)
             )
     return found
+
+
+def _types(parts: int, *, double: bool) -> dict[str, Any]:
+    """Return the types of the arguments that are not of the inputs' type."""
+    pointers = dict.fromkeys(("nested_ptrs", "code_ptrs", "offset_ptrs"), "*fp32")
+    pointers |= {"packed_ptrs": "*u8", "absmax_ptrs": "*u8" if double else "*fp32"}
+    return {"counters_ptr": "*i32", "parts_ptr": "*fp32"} | {name: (one,) * parts for name, one in pointers.items()}
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:

@@ -24,6 +24,7 @@ import triton.language as tl
 from burnish_kernels.attention.kernel import dot
 from burnish_kernels.decode_linear.config import DecodeConfig
 from burnish_kernels.decode_linear.kernel import finish, span_of
+from burnish_kernels.decode_linear.nf4.config import padded
 from burnish_kernels.dispatch import interpreted
 from burnish_kernels.nf4.kernel import block_scale, level_table, scale_arguments
 from burnish_kernels.nf4.reference import BLOCK, levels
@@ -121,11 +122,11 @@ def nf4_kernel(
     TOPS: tl.constexpr,  # first output of each part
     SPANS: tl.constexpr,
     RANKS: tl.constexpr,
+    APART: tl.constexpr,  # whether x Aᵀ is in a branch of its own
     DOUBLE: tl.constexpr,
-    WHOLE: tl.constexpr,  # whether BLOCK_K divides K
     BLOCK_B: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    BLOCK_K: tl.constexpr,  # divides K
     SPLITS: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -162,36 +163,49 @@ def nf4_kernel(
     at_x = row.to(tl.int64)[:, None] * x_stride
     at_packed = own_row[:, None] * (K // 2) + byte[None, :]
     at_block = own_row[:, None] * (K // 64) + block[None, :]
+    every = tl.full([BLOCK_N, BLOCKS], True, tl.int1)
     at_a = (first + rank).to(tl.int64)[:, None] * a_stride
     for start in range(begin, end, BLOCK_K):
         k = start + column
-        if WHOLE:
-            x = tl.load(x_ptr + at_x + k[None, :], mask=(row < B)[:, None], other=0.0)
-            packed = tl.load(packed_ptr + at_packed + start // 2)
-            inside = tl.full([BLOCK_N, BLOCKS], True, tl.int1)
-            has_a = (rank < count)[:, None]
-        else:
-            there = (k < end)[None, :]  # what is read of weights past the end is any finite number
-            x = tl.load(x_ptr + at_x + k[None, :], mask=(row < B)[:, None] & there, other=0.0)
-            packed = tl.load(packed_ptr + at_packed + start // 2, mask=(start + 2 * byte < end)[None, :], other=0)
-            inside = tl.broadcast_to((start + 64 * block < end)[None, :], [BLOCK_N, BLOCKS])
-            has_a = (rank < count)[:, None] & there
-        at = at_block + start // 64
-        scale = block_scale(at, inside, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE).to(TYPE)
+        x = tl.load(x_ptr + at_x + k[None, :], mask=(row < B)[:, None], other=0.0)
+        packed = tl.load(packed_ptr + at_packed + start // 2)
+        scale = block_scale(at_block + start // 64, every, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE).to(TYPE)
         scale = tl.reshape(tl.broadcast_to(scale[:, :, None], [BLOCK_N, BLOCKS, 32]), [BLOCK_N, BYTES])
         even, odd = decoded(packed, scale, TYPE, PRECISION == "interpreted")
         x_even, x_odd = tl.split(tl.reshape(x, [BLOCK_B, BYTES, 2]))
         total = dot(x_even, tl.trans(even), total, PRECISION)
         total = dot(x_odd, tl.trans(odd), total, PRECISION)
         if len(SPANS) > 0:
-            a = tl.load(a_ptr + at_a + k[None, :], mask=has_a, other=0.0)
-            if count > 0:
+            a = tl.load(a_ptr + at_a + k[None, :], mask=(rank < count)[:, None], other=0.0)
+            if APART:
+                if count > 0:
+                    narrow = dot(x, tl.trans(a), narrow, PRECISION)
+            else:
                 narrow = dot(x, tl.trans(a), narrow, PRECISION)
     if len(SPANS) > 0:
         at_sb = output.to(tl.int64)[:, None] * sb_stride + (first + rank)[None, :]
         sb = tl.load(sb_ptr + at_sb, mask=(output < N)[:, None] & (rank < count)[None, :], other=0.0)
         total = dot(narrow.to(sb.dtype), tl.trans(sb), total, PRECISION)
     finish(total, row, output, B, N, bias_ptr, out_ptr, parts_ptr, counters_ptr, out_stride, SPLITS, HAS_BIAS)
+
+
+def rank_constants(
+    rows: int, spans: tuple[tuple[int, int, int, int], ...], *, from_registers: bool
+) -> dict[str, int | bool]:
+    """Return the constants of x Aᵀ.
+
+    Triton divides all products of a loop among the warps in the same way: by tokens where one of them has no fewer
+    tokens than outputs. Then every warp would decode all weights of the program. A product in a branch does not count,
+    but what it reads is loaded later.
+
+    Args:
+        rows: number of tokens.
+        spans: adapters of the outputs.
+        from_registers: whether matrix units read weights from registers.
+    """
+    tokens = padded(rows)
+    ranks = max(32 if tokens == 16 else 16, triton.next_power_of_2(max((span[3] for span in spans), default=16)))
+    return {"RANKS": ranks, "APART": from_registers and ranks <= tokens}
 
 
 def launch(
@@ -207,14 +221,15 @@ def launch(
     parts_SBN: torch.Tensor | None,
     counters: torch.Tensor,
     config: DecodeConfig,
+    from_registers: bool,
 ) -> None:
-    """Fill `out_BN`."""
+    """Fill `out_BN`; `from_registers` says whether matrix units read weights from there."""
     (rows, inputs), outputs = x_BK.shape, out_BN.shape[1]
     tiles = triton.cdiv(outputs, config.block_n)
     assert len(counters) >= tiles
     assert (parts_SBN is None) == (config.splits == 1)
-    assert inputs % BLOCK == 0
     assert config.block_k % BLOCK == 0
+    assert inputs % config.block_k == 0
     assert not any(top % config.block_n for top in tops)
     scales = [scale_arguments(part) for part in parts]
     nf4_kernel[(tiles, config.splits)](
@@ -236,10 +251,9 @@ def launch(
         out_stride=out_BN.stride(0),
         TOPS=tops,
         SPANS=spans,
-        RANKS=triton.next_power_of_2(max((span[3] for span in spans), default=16)),
+        **rank_constants(rows, spans, from_registers=from_registers),
         DOUBLE=parts[0].double,
-        WHOLE=inputs % config.block_k == 0,
-        BLOCK_B=max(16, triton.next_power_of_2(rows)),
+        BLOCK_B=padded(rows),
         BLOCK_N=config.block_n,
         BLOCK_K=config.block_k,
         SPLITS=config.splits,

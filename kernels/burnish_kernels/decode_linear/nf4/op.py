@@ -11,9 +11,10 @@ from itertools import accumulate
 
 import torch
 
-from burnish_kernels.decode_linear.config import MOST_ROWS, NARROW, DecodeConfig, rank_spans
+from burnish_kernels.attention.op import capability
+from burnish_kernels.decode_linear.config import NARROW, DecodeConfig, rank_spans
 from burnish_kernels.decode_linear.nf4 import reference
-from burnish_kernels.decode_linear.nf4.config import choose
+from burnish_kernels.decode_linear.nf4.config import choose, from_registers
 from burnish_kernels.decode_linear.op import counters_of
 from burnish_kernels.dispatch import multiprocessors, use_kernels
 from burnish_kernels.lora_linear.stack import Stack
@@ -26,23 +27,21 @@ MOST_PARTS = 4
 """Most parts of a weight: each adds five arguments to the launch."""
 
 
-def is_possible(rows: int, parts: Sequence[object], stack: Stack, dtype: torch.dtype) -> bool:
+def is_possible(x_BK: torch.Tensor, parts: Sequence[object], stack: Stack) -> bool:
     """Return whether `forward` does this.
 
     Args:
-        rows: number of tokens.
+        x_BK: input `[B, K]`; nothing of it is read.
         parts: parts of the weight from top to bottom, in whatever form.
         stack: layout of the adapters.
-        dtype: type of the input.
     """
     weights = [part for part in parts if isinstance(part, Nf4)]
-    few = rows <= MOST_ROWS and 1 <= len(weights) == len(parts) <= MOST_PARTS
-    if not few or dtype not in (torch.float16, torch.bfloat16) or stack.K % BLOCK:
+    if not 1 <= len(weights) == len(parts) <= MOST_PARTS or x_BK.dtype not in (torch.float16, torch.bfloat16):
         return False
     alike = len({part.double for part in weights}) == 1
-    aligned = not any(top % NARROW for top in _tops(weights))
     small = max(part.packed.numel() for part in weights) < 1 << 31
-    return alike and aligned and small and rank_spans(stack, NARROW) is not None
+    aligned = stack.K % BLOCK == 0 and not any(top % NARROW for top in _tops(weights))
+    return alike and small and aligned and rank_spans(stack, NARROW) is not None and bool(_config(x_BK, weights, stack))
 
 
 def forward(
@@ -68,7 +67,8 @@ def forward(
         stack: layout of the adapters.
         bias_N: bias `[N]`, or None.
         out: tensor `[B, N]` to write to, rows may be strided. Allocated if None.
-        config: sizes that replace the chosen ones; its outputs divide the first ones of parts and adapters.
+        config: sizes that replace the chosen ones; its outputs divide the first ones of parts and adapters,
+            and its inputs K.
 
     Returns:
         The output `[B, N]`.
@@ -77,7 +77,7 @@ def forward(
         ValueError: Shapes or dtypes do not fit, or `is_possible` says no.
     """
     rows, n, k, r = len(x_BK), stack.N, stack.K, stack.R
-    if not is_possible(rows, parts, stack, x_BK.dtype):
+    if not is_possible(x_BK, parts, stack):
         raise ValueError(f"{rows} tokens of {x_BK.dtype} with {len(parts)} parts and {stack} are not for this")
     shapes = (x_BK.shape[1], a_RK.shape, sb_NR.shape) == (k, (r, k), (n, r))
     if not shapes or _rows(parts, k) != n or (out is not None and out.shape != (rows, n)):
@@ -107,27 +107,40 @@ def _launch(
 ) -> None:
     from burnish_kernels.decode_linear.nf4.kernel import launch
 
-    rows, tops = len(x_BK), _tops(parts)
-    edges = [*tops, *(edge for one in stack.adapters for edge in (one.first_row, one.first_row + one.rows))]
-    inner = [edge for edge in edges if edge < stack.N]
-    chosen = config or choose(rows, inner, stack.N, stack.K, processors=multiprocessors(x_BK.device))
+    chosen = config or _config(x_BK, parts, stack)
+    assert chosen is not None
     spans = rank_spans(stack, chosen.block_n)
     assert spans is not None
     sums = None
     if chosen.splits > 1:
-        sums = torch.empty((chosen.splits, rows, stack.N), dtype=torch.float32, device=x_BK.device)
+        sums = torch.empty((chosen.splits, len(x_BK), stack.N), dtype=torch.float32, device=x_BK.device)
     launch(
         x_BK,
         parts,
         a_RK,
         sb_NR,
         spans,
-        tops,
+        _tops(parts),
         bias_N=bias_N,
         out_BN=out_BN,
         parts_SBN=sums,
         counters=counters_of(x_BK.device),
         config=chosen,
+        from_registers=from_registers(len(x_BK), capability(x_BK.device)),
+    )
+
+
+def _config(x_BK: torch.Tensor, parts: Sequence[Nf4], stack: Stack) -> DecodeConfig | None:
+    ends = [edge for one in stack.adapters for edge in (one.first_row, one.first_row + one.rows)]
+    inner = [edge for edge in (*_tops(parts), *ends) if edge < stack.N]
+    device = x_BK.device
+    return choose(
+        len(x_BK),
+        inner,
+        stack.N,
+        stack.K,
+        capability=capability(device),
+        processors=multiprocessors(device),
     )
 
 

@@ -116,13 +116,10 @@ def _attributes(
     for parameter, kind in zip(function.params, signature.values(), strict=True):
         if parameter.do_not_specialize or parameter.do_not_specialize_on_alignment:
             continue
-        if isinstance(kind, str):
-            kinds = {(parameter.num,): kind}
-        else:
-            kinds = {(parameter.num, place): one for place, one in enumerate(kind)}
-        for place, one in kinds.items():
+        kinds = [kind] if isinstance(kind, str) else kind
+        for place, one in enumerate(kinds):
             if one.startswith("*") or re.fullmatch(r"[iu](32|64)", one):
-                attributes[place] = _ALIGNED
+                attributes[(parameter.num,) if isinstance(kind, str) else (parameter.num, place)] = _ALIGNED
     return attributes
 
 

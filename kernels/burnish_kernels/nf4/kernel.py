@@ -201,6 +201,7 @@ def whole_words(weight: Nf4) -> bool:
 
 
 def scale_arguments(weight: Nf4) -> dict[str, object]:
+    """Return the arguments of a launch that `block_scale` reads."""
     unused = weight.packed
     return {
         "absmax_ptr": weight.absmax_q if weight.double else weight.absmax,

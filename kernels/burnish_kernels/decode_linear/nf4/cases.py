@@ -26,7 +26,9 @@ STACKS = {
     "bare": (Stack(70, 192), (32, 38)),
     "one": (Stack(64, 128, (StackedAdapter(0, 64, 5, 0.5),)), (64,)),
     "three": (
-        Stack(160, 320, tuple(StackedAdapter(*one) for one in ((0, 96, 16, 2.0), (96, 32, 3, 1.0), (128, 32, 20, 1.5)))),
+        Stack(
+            160, 320, (StackedAdapter(0, 96, 16, 2.0), StackedAdapter(96, 32, 3, 1.0), StackedAdapter(128, 32, 20, 1.5))
+        ),
         (96, 32, 32),
     ),
     "gap": (Stack(96, 64, (StackedAdapter(0, 32, 8, 1.0), StackedAdapter(64, 32, 8, 1.0))), (64, 32)),
@@ -93,7 +95,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
         return torch.randn(*shape, generator=generator).to(dtype).to(device)
 
     parts = [
-        random_weight(height, stack.K, device, options["double"], seed + number) for number, height in enumerate(heights)
+        random_weight(height, stack.K, device, options["double"], seed + number)
+        for number, height in enumerate(heights)
     ]
     a, sb = draw(stack.R, stack.K) / 8, torch.zeros(stack.N, stack.R, dtype=dtype, device=device)
     for adapter, first in zip(stack.adapters, stack.firsts, strict=True):
@@ -107,8 +110,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     again = op.forward(x, parts, a, sb, stack, **rules).cpu()
     if not torch.equal(found, again) or not whole[:, stack.N :].isnan().all():
         return math.inf
-    upcast = [one.double() for one in (x, a, sb)]
-    exact = reference.decode_linear(upcast[0], parts, *upcast[1:], stack, None if bias is None else bias.double())
+    wide_bias = None if bias is None else bias.double()
+    exact = reference.decode_linear(x.double(), parts, a.double(), sb.double(), stack, wide_bias)
     error = float((found.double() - exact.cpu()).norm() / exact.norm())
     return error if math.isfinite(error) else math.inf
 
@@ -143,9 +146,7 @@ def compilations() -> list[Compilation]:
             names = [one for one in kernel.nf4_kernel.arg_names if one not in constants]
             signature = {one: types.get(one, pointer if one.endswith("_ptr") else "i32") for one in names}
             word = f"nf4-{name}-{rows}{'-registers' * registers}-{pointer[1:]}{'' if double else '-single'}"
-            found.append(
-                Compilation(word, kernel.nf4_kernel, signature, constants, config.warps, config.stages, cards)
-            )
+            found.append(Compilation(word, kernel.nf4_kernel, signature, constants, config.warps, config.stages, cards))
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cache
 from math import gcd
 
 from burnish_kernels.decode_linear.config import MOST_ROWS, MOST_SPLITS, NARROW, DecodeConfig
@@ -25,8 +25,9 @@ def from_registers(rows: int, capability: int | None) -> bool:
     return padded(rows) < 64 or (capability is not None and not 90 <= capability < 120)
 
 
+@cache
 def choose(
-    rows: int, edges: Sequence[int], outputs: int, inputs: int, *, capability: int | None, processors: int
+    rows: int, edges: tuple[int, ...], outputs: int, inputs: int, *, capability: int | None, processors: int
 ) -> DecodeConfig | None:
     """Choose sizes by counted instructions, which decoding is bound by: a program decodes its weights for all tokens.
 

@@ -3,9 +3,9 @@
 The memory hands over weights about as fast as a multiprocessor decodes them, so integer instructions count: 2.6 a
 weight. A level has two bytes in a 16-bit type, and the sixteen low bytes fill four registers, the high ones four more.
 PTX's `prmt` picks four bytes out of eight by indices of three bits: twice for four weights, and once more by the
-indices' fourth bit. Two further ones put low and high bytes together, weights of even columns in one register and those
-of odd ones in another, as matrix units read them. So a tile of bytes gives two of weights, which are multiplied with the
-even and the odd inputs.
+indices' fourth bit. Two further ones put low and high bytes together, weights of even columns in one register and
+those of odd ones in another, as matrix units read them. So a tile of bytes gives two of weights, which are multiplied
+with the even and the odd inputs.
 
 What is not said here is as in `decode_linear.kernel`. Level and scale of a block of 64 are rounded to the type of the
 inputs before they are multiplied. Launchers assert and never allocate.
@@ -31,15 +31,16 @@ from burnish_kernels.nf4.reference import BLOCK, levels
 from burnish_kernels.nf4.state import Nf4
 
 
-def _words(values: Sequence[int]) -> list[str]:
+def _registers(values: Sequence[int]) -> list[str]:
     """Return sixteen bytes as four words, the first in the lowest byte."""
     return [f"0x{int.from_bytes(bytes(values[at : at + 4]), 'little'):08X}" for at in range(0, 16, 4)]
 
 
-def _decode(dtype: torch.dtype, name: str) -> str:
+def decode_text(dtype: torch.dtype) -> str:
     """Return PTX that decodes four bytes to four even and four odd weights, each pair of a type times its scales."""
+    name = "bf16x2" if dtype == torch.bfloat16 else "f16x2"
     bits = [value & 0xFFFF for value in levels().to(dtype).view(torch.int16).tolist()]
-    tables = {"low": _words([value & 255 for value in bits]), "high": _words([value >> 8 for value in bits])}
+    tables = {"low": _registers([value & 255 for value in bits]), "high": _registers([value >> 8 for value in bits])}
     lines = [
         ".reg .b32 three, fourth, first, second, low, high, zero;",
         "and.b32 three, $4, 0x77777777;",
@@ -61,8 +62,8 @@ def _decode(dtype: torch.dtype, name: str) -> str:
     return "\n".join(["{", *lines, "}"])
 
 
-_DECODE_BF16 = tl.constexpr(_decode(torch.bfloat16, "bf16x2"))
-_DECODE_FP16 = tl.constexpr(_decode(torch.float16, "f16x2"))
+_DECODE_BF16 = tl.constexpr(decode_text(torch.bfloat16))
+_DECODE_FP16 = tl.constexpr(decode_text(torch.float16))
 _PLACES = tl.constexpr("=&r,=&r,=&r,=&r,r,r,r")
 
 
@@ -88,7 +89,7 @@ def decoded(packed, scale, TYPE: tl.constexpr, INTERPRETED: tl.constexpr):
         even = (_level(nibbles >> 4, TYPE) * factor).to(TYPE)
         odd = (_level(nibbles & 15, TYPE) * factor).to(TYPE)
         return even, odd
-    elif TYPE == tl.bfloat16:  # noqa: RET505  Triton compiles what follows a return, and all must then have one type
+    elif TYPE.is_bf16():  # noqa: RET505  Triton compiles what follows a return, and all must then have one type
         return tl.inline_asm_elementwise(
             _DECODE_BF16, _PLACES, [packed, scale], dtype=(tl.bfloat16, tl.bfloat16), is_pure=True, pack=4
         )
@@ -169,7 +170,9 @@ def nf4_kernel(
         k = start + column
         x = tl.load(x_ptr + at_x + k[None, :], mask=(row < B)[:, None], other=0.0)
         packed = tl.load(packed_ptr + at_packed + start // 2)
-        scale = block_scale(at_block + start // 64, every, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE).to(TYPE)
+        scale = block_scale(at_block + start // 64, every, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE).to(
+            TYPE
+        )
         scale = tl.reshape(tl.broadcast_to(scale[:, :, None], [BLOCK_N, BLOCKS, 32]), [BLOCK_N, BYTES])
         even, odd = decoded(packed, scale, TYPE, PRECISION == "interpreted")
         x_even, x_odd = tl.split(tl.reshape(x, [BLOCK_B, BYTES, 2]))

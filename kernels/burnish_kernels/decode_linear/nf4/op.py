@@ -21,7 +21,7 @@ from burnish_kernels.lora_linear.stack import Stack
 from burnish_kernels.nf4.reference import BLOCK
 from burnish_kernels.nf4.state import Nf4
 
-__all__ = ["MOST_PARTS", "forward", "is_possible"]
+__all__ = ["MOST_PARTS", "config_of", "forward", "is_possible"]
 
 MOST_PARTS = 4
 """Most parts of a weight: each adds five arguments to the launch."""
@@ -41,7 +41,9 @@ def is_possible(x_BK: torch.Tensor, parts: Sequence[object], stack: Stack) -> bo
     alike = len({part.double for part in weights}) == 1
     small = max(part.packed.numel() for part in weights) < 1 << 31
     aligned = stack.K % BLOCK == 0 and not any(top % NARROW for top in _tops(weights))
-    return alike and small and aligned and rank_spans(stack, NARROW) is not None and bool(_config(x_BK, weights, stack))
+    if not (alike and small and aligned) or rank_spans(stack, NARROW) is None:
+        return False
+    return config_of(x_BK, weights, stack) is not None
 
 
 def forward(
@@ -107,7 +109,7 @@ def _launch(
 ) -> None:
     from burnish_kernels.decode_linear.nf4.kernel import launch
 
-    chosen = config or _config(x_BK, parts, stack)
+    chosen = config or config_of(x_BK, parts, stack)
     assert chosen is not None
     spans = rank_spans(stack, chosen.block_n)
     assert spans is not None
@@ -130,9 +132,10 @@ def _launch(
     )
 
 
-def _config(x_BK: torch.Tensor, parts: Sequence[Nf4], stack: Stack) -> DecodeConfig | None:
+def config_of(x_BK: torch.Tensor, parts: Sequence[Nf4], stack: Stack) -> DecodeConfig | None:
+    """Return the sizes that `forward` chooses; None where it is not for so many tokens."""
     ends = [edge for one in stack.adapters for edge in (one.first_row, one.first_row + one.rows)]
-    inner = [edge for edge in (*_tops(parts), *ends) if edge < stack.N]
+    inner = tuple(edge for edge in (*_tops(parts), *ends) if edge < stack.N)
     device = x_BK.device
     return choose(
         len(x_BK),

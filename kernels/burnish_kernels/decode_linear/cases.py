@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from burnish_kernels.decode_linear.config import DecodeConfig, choose, rank_spans
+from burnish_kernels.decode_linear.nf4 import cases as nf4_cases
 from burnish_kernels.lora_linear.stack import Stack, StackedAdapter
 from burnish_kernels.registry import CAPABILITIES, Benchmark, Case, Compilation
 
@@ -46,7 +47,7 @@ def cases() -> list[Case]:
                 found.append(_case(name, rows, dtype, splits=0, gpu_only=True))
         if dtype != torch.float32:  # cuBLAS adds up in another order
             found += [_case("wide", rows, dtype, splits=0, gpu_only=True) for rows in (1, 64)]
-    return found
+    return found + nf4_cases.cases()
 
 
 def _case(
@@ -85,6 +86,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     from burnish_kernels.decode_linear import op, reference
 
     options = case.options
+    if options.get("nf4"):
+        return nf4_cases.compare(case, device, seed)
     dtype, rows = options["dtype"], options["rows"]
     stack = STACKS.get(options["stack"]) or projection(5120, 2560)
     generator = torch.Generator().manual_seed(seed)
@@ -146,7 +149,7 @@ def compilations() -> list[Compilation]:
                 signature = {name: _type(name, pointer) for name in function.arg_names if name not in constants}
                 name = f"{function.__name__}-{word}"
                 found.append(Compilation(name, function, signature, constants, config.warps, config.stages, on))
-    return found
+    return found + nf4_cases.compilations()
 
 
 def _type(argument: str, pointer: str) -> str:
@@ -175,3 +178,4 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
                 return x @ next(turn)[: stack.N, : stack.K].t()
 
             yield Benchmark(f"{name}-{rows}", run, plain, outputs * inputs * 2)
+    yield from nf4_cases.benchmarks(device)

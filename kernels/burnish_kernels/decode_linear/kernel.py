@@ -28,7 +28,7 @@ MOST_NARROW_INPUTS = 16384
 
 
 @triton.jit
-def _span(n0, SPANS: tl.constexpr):
+def span_of(n0, SPANS: tl.constexpr):
     """First rank and number of ranks of the adapter that an output has; no ranks where it has none."""
     first = 0
     count = 0
@@ -48,7 +48,7 @@ def _store(total, row, output, inside, N, bias_ptr, out_ptr, out_stride, HAS_BIA
 
 
 @triton.jit
-def _finish(
+def finish(
     total,
     row,
     output,
@@ -146,7 +146,7 @@ def vector_kernel(
     wait_for_earlier(OVERLAPS)
     total = _dot_with_vector(x_ptr, at_weight, weight, inside, column, K, BLOCK_N, BLOCK_K)
     if len(SPANS) > 0:
-        first, count = _span(n0, SPANS)
+        first, count = span_of(n0, SPANS)
         rank = tl.arange(0, RANKS)
         at_sb = weight_ptr + output.to(tl.int64)[:, None] * weight_stride + (K + first + rank)[None, :]
         sb = tl.load(at_sb, mask=inside[:, None] & (rank < count)[None, :], other=0.0).to(tl.float32)
@@ -193,7 +193,7 @@ def decode_kernel(
     share = tl.cdiv(tl.cdiv(K, BLOCK_K), SPLITS) * BLOCK_K
     begin = tl.program_id(1) * share
     end = tl.minimum(begin + share, K)
-    first, count = _span(n0, SPANS)
+    first, count = span_of(n0, SPANS)
     total = tl.zeros([BLOCK_B, BLOCK_N], tl.float32)
     narrow = tl.zeros([BLOCK_B, RANKS], tl.float32)
     at_x = row.to(tl.int64)[:, None] * x_stride
@@ -212,7 +212,7 @@ def decode_kernel(
         at_sb = output.to(tl.int64)[:, None] * sb_stride + (first + rank)[None, :]
         sb = tl.load(sb_ptr + at_sb, mask=(output < N)[:, None] & (rank < count)[None, :], other=0.0)
         total = dot(narrow.to(sb.dtype), tl.trans(sb), total, PRECISION)
-    _finish(total, row, output, B, N, bias_ptr, out_ptr, parts_ptr, counters_ptr, out_stride, SPLITS, HAS_BIAS)
+    finish(total, row, output, B, N, bias_ptr, out_ptr, parts_ptr, counters_ptr, out_stride, SPLITS, HAS_BIAS)
 
 
 def narrow_sizes(inputs: int) -> dict[str, int]:

@@ -90,7 +90,7 @@ def forward(
             bias_N=bias_N,
             out_BN=out_BN,
             parts_SBN=sums,
-            counters=_counters(x_BK.device),
+            counters=counters_of(x_BK.device),
             config=chosen,
         )
     return out_BN
@@ -110,5 +110,6 @@ def _by_cublas(
 
 
 @cache
-def _counters(device: torch.device) -> torch.Tensor:
+def counters_of(device: torch.device) -> torch.Tensor:
+    """Return a device's counters of ended programs, one for each tile of a launch."""
     return torch.zeros(_COUNTERS, dtype=torch.int32, device=device)

@@ -59,6 +59,10 @@ FAMILIES = {
     "lfm2": {"layer_types": ["conv", "full_attention", "conv"], "block_auto_adjust_ff_dim": False},
     "olmo2": {},
     "apertus": {"hidden_act": "xielu", "tie_word_embeddings": False},
+    "qwen3_5_text": {
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"], "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 64,
+    },
     "lfm3": {"layer_types": ["conv", "full_attention", "sliding_attention"], "sliding_window": 32},
     "qwen3_moe": {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 128, "mlp_only_layers": [1]},
     "olmoe": {"intermediate_size": 128, "num_experts": 6, "num_experts_per_tok": 2},

@@ -65,18 +65,12 @@ def forward(
         if states is not None and states_RVDE is not None:
             states_RVDE.copy_(states)
         return o_TJ.copy_(found_TJ)
-    from burnish_kernels.delta_rule.launch_kernels import launch_forward
+    from burnish_kernels.delta_rule.launch_kernels import Inputs, launch_forward
 
     if o_TJ.numel():
-        workspace, heads = _scratch(qkv_TC, sizes, workspace, backward=False)
+        workspace, heads = _scratch(qkv_TC, sizes, workspace, exact_states=last_R is not None)
         launch_forward(
-            qkv_TC=qkv_TC,
-            b_TV=b_TV,
-            a_TV=a_TV,
-            a_log_V=a_log_V,
-            dt_bias_V=dt_bias_V,
-            start_T=start_T,
-            sizes=sizes,
+            Inputs(qkv_TC, b_TV, a_TV, a_log_V, dt_bias_V, start_T, sizes),
             o_TJ=o_TJ,
             last_R=last_R,
             states_RVDE=states_RVDE,
@@ -136,18 +130,12 @@ def backward(
     if not use_kernels(qkv_TC):
         found = reference.backward(do_TJ, qkv_TC, b_TV, a_TV, a_log_V, dt_bias_V, start_T, sizes)
         return dqkv_TC.copy_(found[0]), db_TV.copy_(found[1]), da_TV.copy_(found[2])
-    from burnish_kernels.delta_rule.launch_kernels import launch_backward
+    from burnish_kernels.delta_rule.launch_kernels import Inputs, launch_backward
 
     workspace, heads = _scratch(qkv_TC, sizes, workspace, backward=True)
     launch_backward(
+        Inputs(qkv_TC, b_TV, a_TV, a_log_V, dt_bias_V, start_T, sizes),
         do_TJ=do_TJ,
-        qkv_TC=qkv_TC,
-        b_TV=b_TV,
-        a_TV=a_TV,
-        a_log_V=a_log_V,
-        dt_bias_V=dt_bias_V,
-        start_T=start_T,
-        sizes=sizes,
         dqkv_TC=dqkv_TC,
         db_TV=db_TV,
         da_TV=da_TV,
@@ -211,16 +199,22 @@ def step(
 
 
 def _scratch(
-    qkv_TC: torch.Tensor, sizes: Sizes, workspace: torch.Tensor | None, *, backward: bool
+    qkv_TC: torch.Tensor,
+    sizes: Sizes,
+    workspace: torch.Tensor | None,
+    *,
+    backward: bool = False,
+    exact_states: bool = False,
 ) -> tuple[torch.Tensor, int]:
     """Return the workspace and how many key heads it serves at a time."""
     rows, dtype = len(qkv_TC), qkv_TC.dtype
+    flags = {"backward": backward, "exact_states": exact_states}
     if workspace is None:
-        size = workspace_bytes(rows, sizes, dtype, backward=backward)
+        size = workspace_bytes(rows, sizes, dtype, **flags)
         return torch.empty(size, dtype=torch.uint8, device=qkv_TC.device), sizes.key_heads
     if workspace.dtype != torch.uint8 or workspace.ndim != 1 or not workspace.is_contiguous():
         raise ValueError(f"the workspace must be [bytes] uint8, contiguous, not {workspace.dtype}")
-    return workspace, heads_at_a_time(workspace, rows, sizes, dtype, backward=backward)
+    return workspace, heads_at_a_time(workspace, rows, sizes, dtype, **flags)
 
 
 def _validate(

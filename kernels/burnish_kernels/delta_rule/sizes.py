@@ -57,9 +57,9 @@ class Workspace:
         k_GPD: normalized keys.
         inverse_WPL: inverse of each chunk's triangular system, a row of it for each row.
         w_WPD: keys through that inverse.
-        u_WPE: values through that inverse; then the new values.
-        states_WNDE: state before each chunk.
-        du_WPE: gradient of the new values; None in the forward pass.
+        u_WPE: values through that inverse.
+        states_WNDE: state before each chunk, rounded to the inputs' type unless exact ones are wanted.
+        du_WPE: gradient of the new values, as far as it comes from their chunk; None in the forward pass.
         dstates_WNDE: gradient of the state behind each chunk; None in the forward pass.
     """
 
@@ -70,12 +70,18 @@ class Workspace:
     w_WPD: torch.Tensor
     u_WPE: torch.Tensor
     states_WNDE: torch.Tensor
-    du_WPE: torch.Tensor | None
-    dstates_WNDE: torch.Tensor | None
+    du_WPE: torch.Tensor | None = None
+    dstates_WNDE: torch.Tensor | None = None
 
 
 def workspace_bytes(
-    tokens: int, sizes: Sizes, dtype: torch.dtype, *, backward: bool, key_heads: int | None = None
+    tokens: int,
+    sizes: Sizes,
+    dtype: torch.dtype,
+    *,
+    backward: bool,
+    key_heads: int | None = None,
+    exact_states: bool = False,
 ) -> int:
     """Return the bytes of scratch memory that a pass needs on a GPU.
 
@@ -86,52 +92,67 @@ def workspace_bytes(
         backward: whether it is the backward pass.
         key_heads: number of key heads that are computed at a time; None: all. Fewer need as much less memory; the
             results are the same bit for bit.
+        exact_states: whether the states behind some rows are wanted, for which states are kept in fp32.
     """
-    shapes = _shapes(tokens, sizes, sizes.key_heads if key_heads is None else key_heads, dtype, backward=backward)
+    heads = sizes.key_heads if key_heads is None else key_heads
+    shapes = _shapes(tokens, sizes, heads, dtype, backward=backward, exact_states=exact_states)
     return sum(_bytes(shape, kind) for shape, kind in shapes)
 
 
-def heads_at_a_time(workspace: torch.Tensor, tokens: int, sizes: Sizes, dtype: torch.dtype, *, backward: bool) -> int:
+def heads_at_a_time(
+    workspace: torch.Tensor,
+    tokens: int,
+    sizes: Sizes,
+    dtype: torch.dtype,
+    *,
+    backward: bool = False,
+    exact_states: bool = False,
+) -> int:
     """Return the most key heads whose scratch memory fits into a workspace.
 
     Raises:
         ValueError: Not even one head's memory fits.
     """
+    flags = {"backward": backward, "exact_states": exact_states}
     for heads in range(sizes.key_heads, 0, -1):
-        needed = workspace_bytes(tokens, sizes, dtype, backward=backward, key_heads=heads)
+        needed = workspace_bytes(tokens, sizes, dtype, key_heads=heads, **flags)
         if needed <= workspace.numel():
             return heads
     raise ValueError(f"the workspace must have at least {needed} bytes, not {workspace.numel()}")
 
 
 def divide(
-    workspace: torch.Tensor, tokens: int, sizes: Sizes, key_heads: int, dtype: torch.dtype, *, backward: bool
+    workspace: torch.Tensor,
+    tokens: int,
+    sizes: Sizes,
+    key_heads: int,
+    dtype: torch.dtype,
+    *,
+    backward: bool,
+    exact_states: bool,
 ) -> Workspace:
     """Divide a workspace, uint8, among the tensors of some key heads."""
-    parts: list[torch.Tensor | None] = []
+    parts = []
     first = 0
-    for shape, kind in _shapes(tokens, sizes, key_heads, dtype, backward=backward):
+    for shape, kind in _shapes(tokens, sizes, key_heads, dtype, backward=backward, exact_states=exact_states):
         count = torch.Size(shape).numel() * kind.itemsize
         parts.append(workspace[first : first + count].view(kind).view(shape))
         first += _bytes(shape, kind)
-    gates, q, k, inverse, w, u, states = parts[:7]
-    assert gates is not None and q is not None and k is not None and inverse is not None  # noqa: PT018
-    assert w is not None and u is not None and states is not None  # noqa: PT018
-    du, dstates = parts[7:] or (None, None)
-    return Workspace(gates, q, k, inverse, w, u, states, du, dstates)
+    return Workspace(*parts)
 
 
 def _shapes(
-    tokens: int, sizes: Sizes, key_heads: int, dtype: torch.dtype, *, backward: bool
+    tokens: int, sizes: Sizes, key_heads: int, dtype: torch.dtype, *, backward: bool, exact_states: bool
 ) -> list[tuple[tuple[int, ...], torch.dtype]]:
+    """Return shape and type of each field of a workspace, in order."""
     chunks = -(-tokens // CHUNK)
     rows, heads = chunks * CHUNK, key_heads * sizes.shared
     keys, values = sizes.key_size, sizes.value_size
     states = (heads, chunks, keys, values)
-    numbers = [(key_heads, rows, keys)] * 2
-    numbers += [(heads, rows, CHUNK), (heads, rows, keys), (heads, rows, values), states]
-    numbers += [(heads, rows, values), states] if backward else []
-    return [((4, heads, rows), torch.float32), *((shape, dtype) for shape in numbers)]
+    found = [((4, heads, rows), torch.float32), ((key_heads, rows, keys), dtype), ((key_heads, rows, keys), dtype)]
+    found += [((heads, rows, CHUNK), dtype), ((heads, rows, keys), dtype), ((heads, rows, values), dtype)]
+    found += [(states, torch.float32 if exact_states else dtype)]
+    return [*found, ((heads, rows, values), dtype), (states, dtype)] if backward else found  # type: ignore[list-item]
 
 
 def _bytes(shape: tuple[int, ...], dtype: torch.dtype) -> int:

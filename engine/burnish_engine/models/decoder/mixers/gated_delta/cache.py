@@ -80,8 +80,7 @@ def row_bytes(spec: DecoderSpec, dtype: torch.dtype) -> int:
     delta, layers = spec.delta, sum(layer.kind == "gated_delta" for layer in spec.layers)
     if delta is None:
         return 0
-    exact = torch.promote_types(dtype, torch.float32)
-    states = delta.value_heads * delta.key_dim * delta.value_dim * exact.itemsize
+    states = delta.state * torch.promote_types(dtype, torch.float32).itemsize
     return layers * (states + (spec.conv_width - 1) * delta.convolved * dtype.itemsize)
 
 

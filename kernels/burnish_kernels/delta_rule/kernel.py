@@ -58,22 +58,42 @@ def normalized(x):
 
 
 @triton.jit
-def pair_decay(gates_ptr, start_ptr, chunk, rows, T, STRICT: tl.constexpr):
+def pair_decay(gates_ptr, start_ptr, chunk, T):
     """Return the decay from each row of a chunk (first dimension) to the later ones of its document."""
     row = tl.arange(0, CHUNK)
     place = chunk * CHUNK + row
     total = tl.load(gates_ptr + place)
     start = tl.load(start_ptr + place, mask=place < T, other=T)
-    same = (start[:, None] == start[None, :]) & (row[:, None] < row[None, :] if STRICT else row[:, None] <= row[None, :])
+    same = (start[:, None] == start[None, :]) & (row[:, None] <= row[None, :])
     return decay(total[None, :], total[:, None], same)
 
 
 @triton.jit
-def _unit_rows(from_ptr, to_ptr, row, T, stride, column, D: tl.constexpr, STORES):
-    """Return normalized rows in the tensors' type, and store them where wanted."""
+def pair_products(
+    first_ptr, second_ptr, row, group, rows, D: tl.constexpr, SLICE: tl.constexpr, PRECISION: tl.constexpr
+):
+    """Return the products of a chunk's normalized rows, those of the first tensor along the first dimension."""
+    total = tl.zeros([CHUNK, CHUNK], tl.float32)
+    for key in range(0, D, SLICE):
+        place = (group * rows + row[:, None]) * D + key + tl.arange(0, SLICE)[None, :]
+        total = dot(tl.load(first_ptr + place), tl.trans(tl.load(second_ptr + place)), total, PRECISION)
+    return total
+
+
+@triton.jit
+def _factor(from_ptr, row, T, stride, D: tl.constexpr):
+    """Return what rows are multiplied by to have length 1."""
+    place = row.to(tl.int64)[:, None] * stride + tl.arange(0, D)[None, :]
+    _, factor = normalized(tl.load(from_ptr + place, mask=(row < T)[:, None], other=0.0).to(tl.float32))
+    return factor
+
+
+@triton.jit
+def _unit_rows(from_ptr, to_ptr, factor, row, T, stride, key, D: tl.constexpr, SLICE: tl.constexpr, STORES):
+    """Return a slice of normalized rows in the tensors' type, and store it where wanted."""
+    column = key + tl.arange(0, SLICE)[None, :]
     x = tl.load(from_ptr + row.to(tl.int64)[:, None] * stride + column, mask=(row < T)[:, None], other=0.0)
-    unit, _ = normalized(x.to(tl.float32))
-    unit = unit.to(x.dtype)
+    unit = (x.to(tl.float32) * factor[:, None]).to(x.dtype)
     tl.store(to_ptr + row.to(tl.int64)[:, None] * D + column, unit, mask=STORES & (row >= 0)[:, None])
     return unit
 
@@ -112,7 +132,9 @@ def delta_solve_kernel(
     W: tl.constexpr,
     SHARED: tl.constexpr,
     D: tl.constexpr,
+    SLICE: tl.constexpr,
     PRECISION: tl.constexpr,
+    EXACT: tl.constexpr,
 ):
     """Compute a chunk's gates, normalized queries and keys, and the inverse of its system, for one value head."""
     chunk = tl.program_id(0) // W
@@ -152,29 +174,40 @@ def delta_solve_kernel(
 
     group = head // SHARED
     stores = head % SHARED == 0
-    column = tl.arange(0, D)[None, :]
+    q_ptr += group * D
+    k_ptr += group * D
     q_to = unit_q_ptr + group * rows * D
     k_to = unit_k_ptr + group * rows * D
     if stores:
-        _unit_rows(q_ptr + group * D, q_to, top, T, qkv_stride, column, D, True)
-        _unit_rows(q_ptr + group * D, q_to, low, T, qkv_stride, column, D, True)
-    k_top = _unit_rows(k_ptr + group * D, k_to, top, T, qkv_stride, column, D, stores)
-    k_low = _unit_rows(k_ptr + group * D, k_to, low, T, qkv_stride, column, D, stores)
+        q_factor_top = _factor(q_ptr, top, T, qkv_stride, D)
+        q_factor_low = _factor(q_ptr, low, T, qkv_stride, D)
+        for key in range(0, D, SLICE):
+            _unit_rows(q_ptr, q_to, q_factor_top, top, T, qkv_stride, key, D, SLICE, True)
+            _unit_rows(q_ptr, q_to, q_factor_low, low, T, qkv_stride, key, D, SLICE, True)
+    factor_top = _factor(k_ptr, top, T, qkv_stride, D)
+    factor_low = _factor(k_ptr, low, T, qkv_stride, D)
+    system_top = tl.zeros([_HALF, _HALF], tl.float32)
+    system_low = tl.zeros([_HALF, _HALF], tl.float32)
+    below = tl.zeros([_HALF, _HALF], tl.float32)
+    for key in range(0, D, SLICE):
+        k_top = _unit_rows(k_ptr, k_to, factor_top, top, T, qkv_stride, key, D, SLICE, stores)
+        k_low = _unit_rows(k_ptr, k_to, factor_low, low, T, qkv_stride, key, D, SLICE, stores)
+        system_top = dot(k_top, tl.trans(k_top), system_top, PRECISION)
+        system_low = dot(k_low, tl.trans(k_low), system_low, PRECISION)
+        below = dot(k_low, tl.trans(k_top), below, PRECISION)
 
-    # Transposed: the later row along the second dimension.
+    # The systems are transposed: the later row along the second dimension.
     earlier = half[:, None] < half[None, :]
-    system_top = product(k_top, tl.trans(k_top), PRECISION) * beta_top[None, :]
+    system_top *= beta_top[None, :]
     system_top *= decay(sum_top[None, :], sum_top[:, None], (start_top[:, None] == start_top[None, :]) & earlier)
-    system_low = product(k_low, tl.trans(k_low), PRECISION) * beta_low[None, :]
+    system_low *= beta_low[None, :]
     system_low *= decay(sum_low[None, :], sum_low[:, None], (start_low[:, None] == start_low[None, :]) & earlier)
-    below = product(k_low, tl.trans(k_top), PRECISION) * beta_low[:, None]
+    below *= beta_low[:, None]
     below *= decay(sum_low[:, None], sum_top[None, :], across)
 
     inverse_top = _inverse(system_top)
     inverse_low = _inverse(system_low)
-    inverse_below = -tl.dot(
-        tl.dot(inverse_low, below, input_precision="ieee"), inverse_top, input_precision="ieee"
-    )
+    inverse_below = -product(product(inverse_low, below, EXACT), inverse_top, EXACT)
     TYPE: tl.constexpr = inverse_ptr.dtype.element_ty
     to = inverse_ptr + (head * rows + first) * CHUNK + half[:, None] * CHUNK + half[None, :]
     tl.store(to, inverse_top.to(TYPE))
@@ -204,6 +237,8 @@ def delta_project_kernel(
     SHARED: tl.constexpr,
     D: tl.constexpr,
     E: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SLICE: tl.constexpr,
     BACKWARD: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
@@ -217,29 +252,30 @@ def delta_project_kernel(
     group = head // SHARED
     rows = (chunks * CHUNK).to(tl.int64)
     row = chunk * CHUNK + tl.arange(0, CHUNK)
-    key_column = tl.arange(0, D)[None, :]
-    value_column = tl.arange(0, E)[None, :]
+    wide_row = row.to(tl.int64)[:, None]
+    inside = (row < T)[:, None]
     gates = gates_ptr + head * rows
     beta = tl.load(gates + W * rows + row)
     seen = tl.load(gates + 2 * W * rows + row)
     inverse = tl.load(inverse_ptr + (head * rows + row[:, None]) * CHUNK + tl.arange(0, CHUNK)[None, :])
-    k = tl.load(unit_k_ptr + (group * rows + row[:, None]) * D + key_column)
-    w = product(inverse, (k * (beta * seen)[:, None]).to(TYPE), PRECISION)
-    tl.store(w_ptr + (head * rows + row[:, None]) * D + key_column, w.to(TYPE))
-
-    inside = (row < T)[:, None]
-    wide_row = row.to(tl.int64)[:, None]
-    v = tl.load(v_ptr + wide_row * qkv_stride + head * E + value_column, mask=inside, other=0.0)
-    u = product(inverse, (v * beta[:, None]).to(TYPE), PRECISION)
-    value_place = (head * rows + row[:, None]) * E + value_column
-    tl.store(u_ptr + value_place, u.to(TYPE))
+    for key in range(0, D, SLICE):
+        column = key + tl.arange(0, SLICE)[None, :]
+        k = tl.load(unit_k_ptr + (group * rows + row[:, None]) * D + column)
+        w = product(inverse, (k * (beta * seen)[:, None]).to(TYPE), PRECISION)
+        tl.store(w_ptr + (head * rows + row[:, None]) * D + column, w.to(TYPE))
+    for first in range(0, E, BLOCK):
+        column = first + tl.arange(0, BLOCK)[None, :]
+        v = tl.load(v_ptr + wide_row * qkv_stride + head * E + column, mask=inside, other=0.0)
+        u = product(inverse, (v * beta[:, None]).to(TYPE), PRECISION)
+        tl.store(u_ptr + (head * rows + row[:, None]) * E + column, u.to(TYPE))
     if BACKWARD:
-        q = tl.load(unit_q_ptr + (group * rows + row[:, None]) * D + key_column)
-        reads = product(k, tl.trans(q), PRECISION) * scale
-        reads *= pair_decay(gates, start_ptr, chunk, rows, T, False)
-        do = tl.load(do_ptr + wide_row * do_stride + head * E + value_column, mask=inside, other=0.0)
-        du = product(reads.to(TYPE), do, PRECISION)
-        tl.store(du_ptr + value_place, du.to(TYPE))
+        reads = pair_products(unit_k_ptr, unit_q_ptr, row, group, rows, D, SLICE, PRECISION) * scale
+        reads = (reads * pair_decay(gates, start_ptr, chunk, T)).to(TYPE)
+        for first in range(0, E, BLOCK):
+            column = first + tl.arange(0, BLOCK)[None, :]
+            do = tl.load(do_ptr + wide_row * do_stride + head * E + column, mask=inside, other=0.0)
+            du = product(reads, do, PRECISION)
+            tl.store(du_ptr + (head * rows + row[:, None]) * E + column, du.to(TYPE))
 
 
 @triton.jit(do_not_specialize=["T", "chunks"])
@@ -261,6 +297,7 @@ def delta_output_kernel(
     D: tl.constexpr,
     E: tl.constexpr,
     BLOCK: tl.constexpr,
+    SLICE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Compute a chunk's output for one value head: what its rows read from the state, and from each other."""
@@ -270,21 +307,22 @@ def delta_output_kernel(
     group = head // SHARED
     rows = (chunks * CHUNK).to(tl.int64)
     row = chunk * CHUNK + tl.arange(0, CHUNK)
-    key = tl.arange(0, D)
     gates = gates_ptr + head * rows
     seen = tl.load(gates + 2 * W * rows + row) * scale
-    q = tl.load(unit_q_ptr + (group * rows + row[:, None]) * D + key[None, :])
-    k = tl.load(unit_k_ptr + (group * rows + row[:, None]) * D + key[None, :])
-    w = tl.load(w_ptr + (head * rows + row[:, None]) * D + key[None, :])
-    reads = tl.trans(product(k, tl.trans(q), PRECISION) * scale)
-    reads = (reads * tl.trans(pair_decay(gates, start_ptr, chunk, rows, T, False))).to(TYPE)
-    state_place = ((head * chunks.to(tl.int64) + chunk) * D + key[:, None]) * E
+    reads = pair_products(unit_k_ptr, unit_q_ptr, row, group, rows, D, SLICE, PRECISION) * scale
+    reads = tl.trans((reads * pair_decay(gates, start_ptr, chunk, T)).to(TYPE))
     for first in range(0, E, BLOCK):
         column = (first + tl.arange(0, BLOCK))[None, :]
-        state = tl.load(states_ptr + state_place + column).to(TYPE)
+        known = tl.zeros([CHUNK, BLOCK], tl.float32)
+        o = tl.zeros([CHUNK, BLOCK], tl.float32)
+        for key in range(0, D, SLICE):
+            lane = key + tl.arange(0, SLICE)
+            state = tl.load(states_ptr + ((head * rows // CHUNK + chunk) * D + lane[:, None]) * E + column).to(TYPE)
+            w = tl.load(w_ptr + (head * rows + row[:, None]) * D + lane[None, :])
+            known = dot(w, state, known, PRECISION)
+            q = tl.load(unit_q_ptr + (group * rows + row[:, None]) * D + lane[None, :])
+            o = dot(q, state, o, PRECISION)
         u = tl.load(u_ptr + (head * rows + row[:, None]) * E + column).to(tl.float32)
-        new = (u - product(w, state, PRECISION)).to(TYPE)
-        o = product(q, state, PRECISION) * seen[:, None]
-        o += product(reads, new, PRECISION)
+        o = dot(reads, (u - known).to(TYPE), o * seen[:, None], PRECISION)
         to = o_ptr + row.to(tl.int64)[:, None] * o_stride + head * E + column
         tl.store(to, o.to(TYPE), mask=(row < T)[:, None])

@@ -20,7 +20,10 @@ SHAPES = ((1, 3, 64), (5, 4, 256), (37, 5, 24))
 def cases() -> list[Case]:
     """List shapes, dtypes, both kinds of gates; strided tokens, gates between queries, results in place."""
     found = [
-        _case(shape, dtype, by_number=by_number) for shape in SHAPES for dtype in TOLERANCE for by_number in (True, False)
+        _case(shape, dtype, by_number=by_number)
+        for shape in SHAPES
+        for dtype in TOLERANCE
+        for by_number in (True, False)
     ]
     found += [
         _case((9, 4, 40), dtype, by_number=by_number, padding=24) for dtype in TOLERANCE for by_number in (True, False)
@@ -54,7 +57,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     dtype, by_number = case.options["dtype"], case.options["by_number"]
     generator = torch.Generator().manual_seed(seed)
     x, dy, logits = (
-        torch.randn(tokens, heads, width, generator=generator).to(dtype) for width in (size, size, size if by_number else 1)
+        torch.randn(tokens, heads, width, generator=generator).to(dtype)
+        for width in (size, size, size if by_number else 1)
     )
     leaves = [one.double().requires_grad_() for one in (x, logits)]
     y = reference.forward(leaves[0], leaves[1])
@@ -76,7 +80,9 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     found = op.forward(given, gate, out=new())
     upstream = new(dy)
     op.backward(upstream, given, gate, dx_out=upstream, dgate_out=gradient)
-    beside = gradient.as_strided(gradient.shape, gradient.stride(), gradient.storage_offset() - size) if by_number else None
+    beside = (
+        gradient.as_strided(gradient.shape, gradient.stride(), gradient.storage_offset() - size) if by_number else None
+    )
     if buffers.spoiled() or (beside is not None and not case.gpu_only and bool(beside.isfinite().any())):
         return math.inf
     return max(_error(ours, theirs) for ours, theirs in zip((found, upstream, gradient), exact, strict=True))
@@ -123,7 +129,8 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
         x, dy, y = (torch.randn(tokens, heads, size, device=device, dtype=dtype) for _ in range(3))
         width = heads * (size + logits)
         gate, dgate = (
-            torch.randn(tokens, width, device=device, dtype=dtype).unflatten(1, (heads, -1))[..., size:] for _ in range(2)
+            torch.randn(tokens, width, device=device, dtype=dtype).unflatten(1, (heads, -1))[..., size:]
+            for _ in range(2)
         )
         moved = tokens * heads * 2
         yield Benchmark(

@@ -18,9 +18,7 @@ def forward(x_TND: torch.Tensor, gate_TNG: torch.Tensor) -> torch.Tensor:
     return x_TND * torch.sigmoid(gate_TNG)
 
 
-def backward(
-    dy_TND: torch.Tensor, x_TND: torch.Tensor, gate_TNG: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def backward(dy_TND: torch.Tensor, x_TND: torch.Tensor, gate_TNG: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute the gradients of x and of the logits; see `op.backward`."""
     wide = torch.promote_types(x_TND.dtype, torch.float32)
     share_TNG = torch.sigmoid(gate_TNG.to(wide))

@@ -113,7 +113,8 @@ def whole_logits(folder, ids):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "wrapper", [pytest.param(name, marks=() if name in {"gemma3", "mistral3", "qwen3_5"} else pytest.mark.long) for name in TEXTS]
+    "wrapper",
+    [pytest.param(name, marks=() if name in {"gemma3", "mistral3", "qwen3_5"} else pytest.mark.long) for name in TEXTS],
 )
 def test_the_language_model_alone_says_what_the_whole_model_says(folders, wrapper):
     source, ids = open_model(str(folders(wrapper))), torch.arange(5, 45)[None]

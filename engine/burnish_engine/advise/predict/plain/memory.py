@@ -207,10 +207,7 @@ def layer_kept_bytes(
     if whole:  # normalized numbers of both norms, the inputs of the products, of which two are shared
         numbers += norms * (2 * hidden * width + 4) + (wide * width if feeds else 0)
     linear = [matrix for matrix in targets if matrix.form == "linear"]
-    numbers += (
-        _adapter_inputs(linear, width, hidden, output=mixer_kept > 0)
-        + len(linear) * recipe.adapter.rank * 4
-    )
+    numbers += _adapter_inputs(linear, width, hidden, output=mixer_kept > 0) + len(linear) * recipe.adapter.rank * 4
     if recipe.adapter.dropout:
         numbers += sum(matrix.columns * 5 for matrix in linear)  # dropped copy in fp32 and its mask
     if recipe.adapter.method == "dora":

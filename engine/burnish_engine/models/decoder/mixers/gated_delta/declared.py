@@ -72,7 +72,7 @@ class GatedDeltaDeclaration(MixerDeclaration):
     def moved(self, spec: DecoderSpec) -> Moved:
         delta = _delta(spec)
         forward, backward = (
-            channels * delta.convolved + outputs * delta.output + _scratch_moved(delta, backward=way)
+            channels * delta.convolved + outputs * delta.output + _scratch_moved(delta, backward=bool(way))
             for way, (channels, outputs) in enumerate(_MOVED)
         )
         return Moved(forward, backward)

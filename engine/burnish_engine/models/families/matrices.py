@@ -111,7 +111,7 @@ def feed_forward_width(spec: DecoderSpec, layer: LayerSpec) -> int:
 
 @dataclass(frozen=True)
 class _MatrixSizes:
-    """What the matrices of a layer depend on."""
+    """Sizes that the matrices of a layer depend on."""
 
     kind: LayerKind
     fused: bool

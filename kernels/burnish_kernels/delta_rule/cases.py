@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from burnish_kernels.delta_rule.config import KERNELS, SEGMENT, WARMUP, config, precision
-from burnish_kernels.delta_rule.sizes import CHUNK, Sizes, workspace_bytes
+from burnish_kernels.delta_rule.sizes import CHUNK, Sizes, chunk_rows, workspace_bytes
 from burnish_kernels.registry import Benchmark, Case, Compilation
 from burnish_kernels.strided_buffers import StridedBuffers
 
@@ -156,7 +156,7 @@ def _compilation(
 
     function, tile = FUNCTIONS[kernel], config(kernel, dtype)
     constants = {"W": _SIZES.value_heads, "SHARED": _SIZES.shared, "D": _SIZES.key_size, "E": _SIZES.value_size}
-    constants |= {"SEGMENT": SEGMENT, "WARMUP": WARMUP, "BACKWARD": backward, **tile.constants(_SIZES)}
+    constants |= {"CHUNK": chunk_rows(dtype), "SEGMENT": SEGMENT, "WARMUP": WARMUP, "BACKWARD": backward, **tile.constants(_SIZES)}
     constants |= {"PRECISION": precision(), "EXACT": precision()}  # type: ignore[dict-item]
     constants = {name: value for name, value in constants.items() if name in function.arg_names}
     exact = _EXACT | ({"states_ptr"} if exact_states or kernel == "last_states" else set())

@@ -1,7 +1,7 @@
 """Gated delta rule in Triton: what each chunk needs of itself, and what it puts out.
 
 A chunk's new values solve (I + A) u' = beta (v - seen k S), with A the strictly lower products of its keys, times beta
-and decay, and S the state before it. `delta_solve_kernel` inverts I + A in fp32: two blocks of 32 by forward
+and decay, and S the state before it. `delta_solve_kernel` inverts I + A in fp32: both halves by forward
 substitution, then one product for the block below. `delta_project_kernel` sends keys and values through the inverse, so
 that u' = u - w S. `scan` finds the states one after the other; `delta_output_kernel` reads them.
 
@@ -18,8 +18,6 @@ import triton.language as tl
 
 from burnish_kernels.attention.kernel import dot
 
-CHUNK = tl.constexpr(64)
-_HALF = tl.constexpr(32)
 _EPS = tl.constexpr(1e-6)
 
 
@@ -58,7 +56,7 @@ def normalized(x):
 
 
 @triton.jit
-def pair_decay(gates_ptr, start_ptr, chunk, T):
+def pair_decay(gates_ptr, start_ptr, chunk, T, CHUNK: tl.constexpr):
     """Return the decay from each row of a chunk (first dimension) to the later ones of its document."""
     row = tl.arange(0, CHUNK)
     place = chunk * CHUNK + row
@@ -70,7 +68,15 @@ def pair_decay(gates_ptr, start_ptr, chunk, T):
 
 @triton.jit
 def pair_products(
-    first_ptr, second_ptr, row, group, rows, D: tl.constexpr, SLICE: tl.constexpr, PRECISION: tl.constexpr
+    first_ptr,
+    second_ptr,
+    row,
+    group,
+    rows,
+    CHUNK: tl.constexpr,
+    D: tl.constexpr,
+    SLICE: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):
     """Return the products of a chunk's normalized rows, those of the first tensor along the first dimension."""
     total = tl.zeros([CHUNK, CHUNK], tl.float32)
@@ -99,12 +105,12 @@ def _unit_rows(from_ptr, to_ptr, factor, row, T, stride, key, D: tl.constexpr, S
 
 
 @triton.jit
-def _inverse(system):
+def _inverse(system, HALF: tl.constexpr):
     """Return the inverse of I plus a strictly lower matrix that is given transposed."""
-    i = tl.arange(0, _HALF)[:, None]
-    j = tl.arange(0, _HALF)[None, :]
+    i = tl.arange(0, HALF)[:, None]
+    j = tl.arange(0, HALF)[None, :]
     found = tl.where(i == j, 1.0, 0.0)
-    for row in range(1, _HALF):
+    for row in range(1, HALF):
         weights = tl.sum(tl.where(j == row, system, 0.0), axis=1)
         change = tl.sum(weights[:, None] * found, axis=0)
         found -= tl.where(i == row, change[None, :], 0.0)
@@ -131,18 +137,20 @@ def delta_solve_kernel(
     a_stride,
     W: tl.constexpr,
     SHARED: tl.constexpr,
+    CHUNK: tl.constexpr,
     D: tl.constexpr,
     SLICE: tl.constexpr,
     PRECISION: tl.constexpr,
     EXACT: tl.constexpr,
 ):
     """Compute a chunk's gates, normalized queries and keys, and the inverse of its system, for one value head."""
+    HALF: tl.constexpr = CHUNK // 2
     chunk = tl.program_id(0) // W
     head = tl.program_id(0) % W
     rows = (chunks * CHUNK).to(tl.int64)
-    half = tl.arange(0, _HALF)
+    half = tl.arange(0, HALF)
     top = chunk * CHUNK + half
-    low = top + _HALF
+    low = top + HALF
     start_top, beta_top, g_top, _ = rates(
         b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, top, T, b_stride, a_stride
     )
@@ -159,8 +167,8 @@ def delta_solve_kernel(
 
     # What of the state before the chunk a row sees, and what of a row is left in the state behind it.
     first = chunk * CHUNK
-    last_sum = tl.sum(tl.where(half == _HALF - 1, sum_low, 0.0), axis=0)
-    last_start = tl.sum(tl.where(half == _HALF - 1, start_low, 0), axis=0)
+    last_sum = tl.sum(tl.where(half == HALF - 1, sum_low, 0.0), axis=0)
+    last_start = tl.sum(tl.where(half == HALF - 1, start_low, 0), axis=0)
     gates = gates_ptr + head * rows
     plane = W * rows
     tl.store(gates + top, sum_top)
@@ -186,9 +194,9 @@ def delta_solve_kernel(
             _unit_rows(q_ptr, q_to, q_factor_low, low, T, qkv_stride, key, D, SLICE, True)
     factor_top = _factor(k_ptr, top, T, qkv_stride, D)
     factor_low = _factor(k_ptr, low, T, qkv_stride, D)
-    system_top = tl.zeros([_HALF, _HALF], tl.float32)
-    system_low = tl.zeros([_HALF, _HALF], tl.float32)
-    below = tl.zeros([_HALF, _HALF], tl.float32)
+    system_top = tl.zeros([HALF, HALF], tl.float32)
+    system_low = tl.zeros([HALF, HALF], tl.float32)
+    below = tl.zeros([HALF, HALF], tl.float32)
     for key in range(0, D, SLICE):
         k_top = _unit_rows(k_ptr, k_to, factor_top, top, T, qkv_stride, key, D, SLICE, stores)
         k_low = _unit_rows(k_ptr, k_to, factor_low, low, T, qkv_stride, key, D, SLICE, stores)
@@ -205,15 +213,15 @@ def delta_solve_kernel(
     below *= beta_low[:, None]
     below *= decay(sum_low[:, None], sum_top[None, :], across)
 
-    inverse_top = _inverse(system_top)
-    inverse_low = _inverse(system_low)
+    inverse_top = _inverse(system_top, HALF)
+    inverse_low = _inverse(system_low, HALF)
     inverse_below = -product(product(inverse_low, below, EXACT), inverse_top, EXACT)
     TYPE: tl.constexpr = inverse_ptr.dtype.element_ty
     to = inverse_ptr + (head * rows + first) * CHUNK + half[:, None] * CHUNK + half[None, :]
     tl.store(to, inverse_top.to(TYPE))
-    tl.store(to + _HALF, tl.zeros([_HALF, _HALF], TYPE))
-    tl.store(to + _HALF * CHUNK, inverse_below.to(TYPE))
-    tl.store(to + _HALF * CHUNK + _HALF, inverse_low.to(TYPE))
+    tl.store(to + HALF, tl.zeros([HALF, HALF], TYPE))
+    tl.store(to + HALF * CHUNK, inverse_below.to(TYPE))
+    tl.store(to + HALF * CHUNK + HALF, inverse_low.to(TYPE))
 
 
 @triton.jit(do_not_specialize=["T", "chunks"])
@@ -235,6 +243,7 @@ def delta_project_kernel(
     scale,
     W: tl.constexpr,
     SHARED: tl.constexpr,
+    CHUNK: tl.constexpr,
     D: tl.constexpr,
     E: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -269,8 +278,8 @@ def delta_project_kernel(
         u = product(inverse, (v * beta[:, None]).to(TYPE), PRECISION)
         tl.store(u_ptr + (head * rows + row[:, None]) * E + column, u.to(TYPE))
     if BACKWARD:
-        reads = pair_products(unit_k_ptr, unit_q_ptr, row, group, rows, D, SLICE, PRECISION) * scale
-        reads = (reads * pair_decay(gates, start_ptr, chunk, T)).to(TYPE)
+        reads = pair_products(unit_k_ptr, unit_q_ptr, row, group, rows, CHUNK, D, SLICE, PRECISION) * scale
+        reads = (reads * pair_decay(gates, start_ptr, chunk, T, CHUNK)).to(TYPE)
         for first in range(0, E, BLOCK):
             column = first + tl.arange(0, BLOCK)[None, :]
             do = tl.load(do_ptr + wide_row * do_stride + head * E + column, mask=inside, other=0.0)
@@ -294,6 +303,7 @@ def delta_output_kernel(
     scale,
     W: tl.constexpr,
     SHARED: tl.constexpr,
+    CHUNK: tl.constexpr,
     D: tl.constexpr,
     E: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -309,8 +319,8 @@ def delta_output_kernel(
     row = chunk * CHUNK + tl.arange(0, CHUNK)
     gates = gates_ptr + head * rows
     seen = tl.load(gates + 2 * W * rows + row) * scale
-    reads = pair_products(unit_k_ptr, unit_q_ptr, row, group, rows, D, SLICE, PRECISION) * scale
-    reads = tl.trans((reads * pair_decay(gates, start_ptr, chunk, T)).to(TYPE))
+    reads = pair_products(unit_k_ptr, unit_q_ptr, row, group, rows, CHUNK, D, SLICE, PRECISION) * scale
+    reads = tl.trans((reads * pair_decay(gates, start_ptr, chunk, T, CHUNK)).to(TYPE))
     for first in range(0, E, BLOCK):
         column = (first + tl.arange(0, BLOCK))[None, :]
         known = tl.zeros([CHUNK, BLOCK], tl.float32)

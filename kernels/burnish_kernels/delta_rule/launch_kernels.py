@@ -17,7 +17,7 @@ from burnish_kernels.delta_rule.scan.kernel import (
     delta_last_states_kernel,
     delta_states_kernel,
 )
-from burnish_kernels.delta_rule.sizes import Sizes, Workspace, divide
+from burnish_kernels.delta_rule.sizes import Sizes, Workspace, chunk_rows, divide
 from burnish_kernels.delta_rule.step.kernel import delta_step_kernel
 
 FUNCTIONS = {
@@ -117,6 +117,7 @@ class _Group:
             "chunks": self.space.states_WNDE.shape[1],
             "W": self.heads * sizes.shared,
             "SHARED": sizes.shared,
+            "CHUNK": chunk_rows(self.inputs.qkv_TC.dtype),
             "D": sizes.key_size,
             "PRECISION": precision(),
         }

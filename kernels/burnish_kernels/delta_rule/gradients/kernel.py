@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.attention.kernel import dot
-from burnish_kernels.delta_rule.kernel import CHUNK, normalized, pair_decay, pair_products, product, rates
+from burnish_kernels.delta_rule.kernel import normalized, pair_decay, pair_products, product, rates
 
 
 @triton.jit
@@ -57,6 +57,7 @@ def delta_gradients_kernel(
     scale,
     W: tl.constexpr,
     SHARED: tl.constexpr,
+    CHUNK: tl.constexpr,
     D: tl.constexpr,
     E: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -132,11 +133,11 @@ def delta_gradients_kernel(
             dk = dot((new * left[:, None]).to(TYPE), tl.trans(dstate), dk, PRECISION)
 
         # Pairs of rows: what is read, then the system, which takes strictly earlier rows.
-        pairs = pair_decay(gates, start_ptr, chunk, T)
+        pairs = pair_decay(gates, start_ptr, chunk, T, CHUNK)
         dreads *= pairs * scale
-        by_decay = dreads * pair_products(unit_k_ptr, unit_q_ptr, row, group, rows, D, SLICE, PRECISION)
+        by_decay = dreads * pair_products(unit_k_ptr, unit_q_ptr, row, group, rows, CHUNK, D, SLICE, PRECISION)
         dsystem *= tl.where(lane[:, None] < lane[None, :], pairs, 0.0) * beta[None, :]
-        by_decay += dsystem * pair_products(unit_k_ptr, unit_k_ptr, row, group, rows, D, SLICE, PRECISION)
+        by_decay += dsystem * pair_products(unit_k_ptr, unit_k_ptr, row, group, rows, CHUNK, D, SLICE, PRECISION)
         dsum += tl.sum(by_decay, axis=0) - tl.sum(by_decay, axis=1)
         of_reads = dreads.to(TYPE)
         of_system = dsystem.to(TYPE)

@@ -158,7 +158,8 @@ PUBLISHED = {
     "microsoft/phi-4": PHI_4, "google/gemma-3-4b-it, text": GEMMA_3_4B_TEXT, **NEWER,
     **QWEN3_5,
 }  # fmt: skip
-_LAYERS = {"gemma3_text": 7, "smollm3": 5, "lfm2": 6, "lfm2_moe": 4, "olmo3": 4, "granite_swa": 4, "qwen3_5_text": 4}
+_LAYERS = {"gemma3_text": 7, "smollm3": 5, "lfm2": 6, "lfm2_moe": 4, "olmo3": 4, "granite_swa": 4, "qwen3_5_text": 4,
+           "qwen3_5_moe_text": 4}  # fmt: skip
 
 
 def shrink(config):

@@ -106,7 +106,8 @@ def save_wrapped(folder, wrapper, text):
     usual = AutoConfig.for_model(text["model_type"]).to_dict()
     nested = {key: value for key, value in text.items() if usual.get(key) != value and not key.endswith("_token_id")}
     saved["text_config"] = {**nested, "model_type": text["model_type"]}  # the hub's say only what differs
-    saved.pop("tie_word_embeddings", None)
+    if not wrapper.startswith("qwen3_5"):  # which says it twice
+        saved.pop("tie_word_embeddings", None)
     saved |= {key: value for key, value in text.items() if key.endswith("_token_id")}
     (folder / "config.json").write_text(json.dumps(saved), encoding="utf-8")
     return folder

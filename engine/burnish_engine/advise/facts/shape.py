@@ -35,7 +35,7 @@ def parameters(spec: DecoderSpec) -> int:
         return total
     # One expert of each mixture is counted up to here.
     others = (spec.num_experts - 1) * 3 * spec.hidden_size * spec.intermediate_size
-    beside = spec.hidden_size * spec.num_experts + _mixture_vectors(spec)
+    beside = spec.hidden_size * spec.num_experts + _shared_expert(spec) + _mixture_vectors(spec)
     return total + sum(layer.is_mixture for layer in spec.layers) * (others + beside)
 
 
@@ -144,7 +144,11 @@ def adapter_parameters(spec: DecoderSpec, adapter: AdapterSection, *, form: str 
 
 
 def kv_cache_bytes(spec: DecoderSpec, context: int) -> int:
-    """The size of the 16-bit keys and values of a context, bytes; sliding-window layers keep their window only."""
+    """The size of what a model that replies remembers of a context, bytes.
+
+    That is keys and values in 16 bits, of sliding-window layers within their window, and the states of gated delta
+    nets in fp32, which do not grow.
+    """
     per_token = 2 * 2 * spec.num_kv_heads * spec.head_dim
     total = 0
     for layer in spec.layers:
@@ -152,12 +156,20 @@ def kv_cache_bytes(spec: DecoderSpec, context: int) -> int:
             total += context * per_token
         elif layer.kind == "sliding_attention":
             total += min(context, spec.sliding_window or context) * per_token
+        elif layer.kind == "gated_delta" and spec.delta is not None:
+            total += 4 * (spec.delta.state + spec.delta.convolved * (spec.conv_width - 1))
     return total
 
 
 def _weights(spec: DecoderSpec, layers: list[LayerSpec]) -> int:
     alphas = 0 if spec.mlp_gate else 2 * len(layers)  # of xIELU, which a GGUF has in its metadata
     return alphas + sum(math.prod(tensor.shape) for tensor in spec_shapes(spec.model_copy(update={"layers": layers})))
+
+
+def _shared_expert(spec: DecoderSpec) -> int:
+    """Count a mixture layer's weights of the expert that sees every token, and of its gate."""
+    size = spec.experts.shared_size if spec.experts is not None else 0
+    return spec.hidden_size * (3 * size + 1) if size else 0
 
 
 def _mixture_vectors(spec: DecoderSpec) -> int:

@@ -13,7 +13,7 @@ from burnish_kernels.strided_buffers import StridedBuffers
 # Relative L2 error against the reference in double precision: a few units in the last place of the dtype.
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
 TYPES = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
-TAPS = 4  # of Qwen3.5
+TAPS = 4  # Qwen3.5's
 _LONG = (1, 70, 3, 64, 200, 1, 1, 37)
 
 

@@ -33,12 +33,12 @@ def _taps(weight_ptr, column, H, TAPS: tl.constexpr):
 
 
 @triton.jit
-def _convolved(x0, x1, x2, x3, w0, w1, w2, w3, reach, TYPE: tl.constexpr):
-    """Return the sum over the last `reach` + 1 inputs, at most four, rounded to the tensors' type, in fp32."""
+def _convolved(x0, x1, x2, x3, w0, w1, w2, w3, distance, TYPE: tl.constexpr):
+    """Return the sum over the last `distance` + 1 inputs, at most four, rounded to the tensors' type, in fp32."""
     total = x0 * w0
-    total += tl.where(reach >= 1, x1 * w1, 0.0)
-    total += tl.where(reach >= 2, x2 * w2, 0.0)
-    total += tl.where(reach >= 3, x3 * w3, 0.0)
+    total += tl.where(distance >= 1, x1 * w1, 0.0)
+    total += tl.where(distance >= 2, x2 * w2, 0.0)
+    total += tl.where(distance >= 3, x3 * w3, 0.0)
     return total.to(TYPE).to(tl.float32)
 
 
@@ -66,7 +66,7 @@ def conv_silu_forward_kernel(
     x1 = _row(x_ptr, first - 1, x_stride, column, inside & (first >= 1))
     x2 = _row(x_ptr, first - 2, x_stride, column, inside & (first >= 2))
     x3 = _row(x_ptr, first - 3, x_stride, column, inside & (first >= 3))
-    for passed in range(0, tl.minimum(ROWS, T - first)):
+    for passed in range(tl.minimum(ROWS, T - first)):
         row = first + passed
         x0 = _row(x_ptr, row, x_stride, column, inside)
         c = _convolved(x0, x1, x2, x3, w0, w1, w2, w3, row - tl.load(start_ptr + row), TYPE)
@@ -106,21 +106,21 @@ def conv_silu_backward_kernel(
     dx1 = tl.zeros([COLUMNS], tl.float32)
     dx2 = tl.zeros([COLUMNS], tl.float32)
     dx3 = tl.zeros([COLUMNS], tl.float32)
-    for passed in range(0, ROWS + 3):
+    for passed in range(ROWS + 3):
         row = first + passed
         exists = inside & (row < T)
-        reach = row - tl.load(start_ptr + row, mask=row < T, other=0)
+        distance = row - tl.load(start_ptr + row, mask=row < T, other=0)
         x0 = _row(x_ptr, row, x_stride, column, exists)
-        c = _convolved(x0, x1, x2, x3, w0, w1, w2, w3, reach, TYPE)
+        c = _convolved(x0, x1, x2, x3, w0, w1, w2, w3, distance, TYPE)
         gate = tl.sigmoid(c)
         dc = _row(dy_ptr, row, dy_stride, column, exists) * gate * (1.0 + c * (1.0 - gate))
         dc = dc.to(TYPE).to(tl.float32)
-        done = dx3 + tl.where(reach >= 3, dc * w3, 0.0)
+        done = dx3 + tl.where(distance >= 3, dc * w3, 0.0)
         earlier = row - 3
         kept = inside & (earlier >= first) & (earlier < T)
         tl.store(dx_ptr + earlier.to(tl.int64) * dx_stride + column, done.to(TYPE), mask=kept)
-        dx3 = dx2 + tl.where(reach >= 2, dc * w2, 0.0)
-        dx2 = dx1 + tl.where(reach >= 1, dc * w1, 0.0)
+        dx3 = dx2 + tl.where(distance >= 2, dc * w2, 0.0)
+        dx2 = dx1 + tl.where(distance >= 1, dc * w1, 0.0)
         dx1 = dc * w0
         x3 = x2
         x2 = x1
@@ -158,9 +158,7 @@ def conv_silu_step_kernel(
     tl.store(y_ptr + row * y_stride + column, (c * tl.sigmoid(c)).to(TYPE), mask=inside)
 
 
-def launch_forward(
-    *, x_TH: torch.Tensor, weight_HL: torch.Tensor, start_T: torch.Tensor, y_TH: torch.Tensor
-) -> None:
+def launch_forward(*, x_TH: torch.Tensor, weight_HL: torch.Tensor, start_T: torch.Tensor, y_TH: torch.Tensor) -> None:
     """Fill `y_TH`."""
     rows, channels = x_TH.shape
     assert weight_HL.is_contiguous()
@@ -209,9 +207,7 @@ def launch_backward(
     )
 
 
-def launch_step(
-    *, x_BH: torch.Tensor, earlier_BPH: torch.Tensor, weight_HL: torch.Tensor, y_BH: torch.Tensor
-) -> None:
+def launch_step(*, x_BH: torch.Tensor, earlier_BPH: torch.Tensor, weight_HL: torch.Tensor, y_BH: torch.Tensor) -> None:
     """Fill `y_BH` and let `earlier_BPH` move up by one."""
     rows, channels = x_BH.shape
     assert weight_HL.is_contiguous()

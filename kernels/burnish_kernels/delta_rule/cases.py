@@ -73,7 +73,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     stepped = exact_states[:2].clone(memory_format=torch.contiguous_format)
     step_rows = len(stepped)
     begun = stepped.to(torch.float32).to(device)
-    exact += [reference.step(*_step_inputs(exact_inputs, step_rows), stepped, sizes), stepped]
+    exact += [reference.step(**_newest(exact_inputs, step_rows), state_BVDE=stepped, sizes=sizes), stepped]
 
     buffers = StridedBuffers(rows, padding, dtype, device)
     given = {name: buffers.new(one.shape[1], one) for name, one in drawn.items() if one.ndim == 2}
@@ -94,7 +94,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     )
     outs = {"dqkv_out": buffers.new(sizes.width), "db_out": buffers.new(heads), "da_out": buffers.new(heads)}
     gradients = op.backward(given_do, **given, **outs, workspace=space.fill_(255)[:backward_size])
-    newest = op.step(*_step_inputs(given, step_rows), begun, sizes)
+    newest = op.step(**_newest(given, step_rows), state_BVDE=begun, sizes=sizes)
     if buffers.spoiled():
         return math.inf
     found = [o, states, *_parts(gradients, sizes), newest, begun]
@@ -110,16 +110,18 @@ def _inputs(
     rows, heads = int(ends[-1]), sizes.value_heads
     widths = {"do_TJ": sizes.out_width, "qkv_TC": sizes.width, "b_TV": heads, "a_TV": heads}
     found = {name: torch.randn(rows, width, generator=generator).to(dtype) for name, width in widths.items()}
-    # Published rates begin between 0 and 16; slow ones carry states over chunks.
-    found["a_log_V"] = torch.rand(heads, generator=generator).mul(0.2).log()
+    # Published rates begin between 0 and 16; the slow ones carry states over chunks.
+    found["a_log_V"] = torch.logspace(-2, 1, heads).log()
     found["dt_bias_V"] = torch.randn(heads, generator=generator)
     start = torch.repeat_interleave(ends - torch.tensor(lengths), torch.tensor(lengths))
     return found, start.int(), (ends - 1).int()
 
 
-def _step_inputs(given: dict[str, Any], rows: int) -> list[torch.Tensor]:
-    names = ("qkv_TC", "b_TV", "a_TV", "a_log_V", "dt_bias_V")
-    return [given[name][:rows] if given[name].ndim == 2 else given[name] for name in names]
+def _newest(given: dict[str, Any], rows: int) -> dict[str, Any]:
+    """Return the inputs of a step on the first rows."""
+    names = {"qkv_TC": "qkv_BC", "b_TV": "b_BV", "a_TV": "a_BV"}
+    found = {new: given[name][:rows] for name, new in names.items()}
+    return found | {name: given[name] for name in ("a_log_V", "dt_bias_V")}
 
 
 def _parts(gradients: tuple[torch.Tensor, torch.Tensor, torch.Tensor], sizes: Sizes) -> list[torch.Tensor]:
@@ -169,7 +171,13 @@ def _compilation(
 
     function = FUNCTIONS[kernel]
     constants = {"W": _SIZES.value_heads, "SHARED": _SIZES.shared, "D": _SIZES.key_size, "E": _SIZES.value_size}
-    constants |= {"CHUNK": chunk_rows(dtype), "SEGMENT": SEGMENT, "WARMUP": WARMUP, "BACKWARD": backward, **tile.constants(_SIZES)}
+    constants |= {
+        "CHUNK": chunk_rows(dtype),
+        "SEGMENT": SEGMENT,
+        "WARMUP": WARMUP,
+        "BACKWARD": backward,
+        **tile.constants(_SIZES),
+    }
     constants |= {"PRECISION": precision(), "EXACT": precision()}  # type: ignore[dict-item]
     constants = {name: value for name, value in constants.items() if name in function.arg_names}
     exact = _EXACT | ({"states_ptr"} if exact_states or kernel == "last_states" else set())
@@ -177,7 +185,13 @@ def _compilation(
     for name in signature:
         if name.endswith("_ptr"):
             signature[name] = "*i32" if name in _INTEGERS else "*fp32" if name in exact else TYPES[dtype]
-    words = [kernel, str(dtype).removeprefix("torch."), "backward" * backward, "exact-states" * exact_states, "hopper" * (capabilities == (90,))]
+    words = [
+        kernel,
+        str(dtype).removeprefix("torch."),
+        "backward" * backward,
+        "exact-states" * exact_states,
+        "hopper" * (capabilities == (90,)),
+    ]
     name = "-".join(word for word in words if word)
     options = {"num_warps": tile.warps, "num_stages": tile.stages, "capabilities": capabilities}
     return Compilation(name, function, signature, constants, **options)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""How the kernels of the gated delta rule are launched: tiles, warps, pipeline depths, segments, precision."""
+"""Settings that the kernels of the gated delta rule are launched with: tiles, warps, pipeline depths, segments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FEW_CHUNKS = 2, 1
 
 @dataclass(frozen=True)
 class Config:
-    """How a kernel is launched.
+    """Settings of a launch.
 
     Attributes:
         block: columns of values, or of a state, at a time; 0: no constant of the kernel.

@@ -124,7 +124,7 @@ def _inverse(system, HALF: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["T", "chunks"], do_not_specialize_on_alignment=["b_ptr", "a_ptr"])
-def delta_solve_kernel(
+def delta_solve_kernel(  # noqa: PLR0915  # both halves written out
     q_ptr,  # [T, G D], rows as of k
     k_ptr,  # [T, G D]
     b_ptr,  # [T, W]

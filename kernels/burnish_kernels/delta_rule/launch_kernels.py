@@ -34,7 +34,7 @@ FUNCTIONS = {
 
 
 @dataclass(frozen=True)
-class Inputs:
+class DeltaInputs:
     """Inputs of all passes; shapes as in `op`."""
 
     qkv_TC: torch.Tensor
@@ -57,7 +57,7 @@ class _Group:
         space: their scratch memory.
     """
 
-    inputs: Inputs
+    inputs: DeltaInputs
     first: int
     heads: int
     space: Workspace
@@ -107,7 +107,7 @@ class _Group:
             "du_ptr": space.u_WPE if space.du_WPE is None else space.du_WPE,
             "dstates_ptr": space.dstates_WNDE,
         }
-        return {f"{name}_ptr": known[f"{name}_ptr"] for name in names}  # type: ignore[misc]
+        return {f"{name}_ptr": known[f"{name}_ptr"] for name in names}
 
     def common(self, *, values: bool = True) -> dict[str, Any]:
         """Return sizes and constants that kernels share."""
@@ -129,7 +129,7 @@ class _Group:
 
 
 def launch_forward(
-    inputs: Inputs,
+    inputs: DeltaInputs,
     *,
     o_TJ: torch.Tensor,
     last_R: torch.Tensor | None,
@@ -168,7 +168,7 @@ def launch_forward(
 
 
 def launch_backward(
-    inputs: Inputs,
+    inputs: DeltaInputs,
     *,
     do_TJ: torch.Tensor,
     dqkv_TC: torch.Tensor,
@@ -263,7 +263,12 @@ def launch_step(
 
 
 def _groups(
-    inputs: Inputs, workspace: torch.Tensor, heads_at_a_time: int, *, backward: bool = False, exact_states: bool = False
+    inputs: DeltaInputs,
+    workspace: torch.Tensor,
+    heads_at_a_time: int,
+    *,
+    backward: bool = False,
+    exact_states: bool = False,
 ) -> Iterator[_Group]:
     """Yield the key heads in groups that take turns in the workspace."""
     sizes, rows, dtype = inputs.sizes, len(inputs.qkv_TC), inputs.qkv_TC.dtype
@@ -308,11 +313,12 @@ def _launch_chunks(group: _Group, do: torch.Tensor | None) -> None:
 
 def _launch_states(group: _Group) -> None:
     """Compute the state before each chunk."""
-    common, tile = group.common(), group.config("states")
+    tile = group.config("states")
+    sizes = {name: size for name, size in group.common().items() if name != "T"}
     delta_states_kernel[_scan_grid(group, tile)](
         start_ptr=group.inputs.start_T,
         **group.scratch("gates", "unit_k", "w", "u", "states"),
-        **common,
+        **sizes,
         **tile.constants(group.inputs.sizes),
         **segments(),
         **_options(tile),

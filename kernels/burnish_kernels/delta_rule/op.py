@@ -65,12 +65,12 @@ def forward(
         if states is not None and states_RVDE is not None:
             states_RVDE.copy_(states)
         return o_TJ.copy_(found_TJ)
-    from burnish_kernels.delta_rule.launch_kernels import Inputs, launch_forward
+    from burnish_kernels.delta_rule.launch_kernels import DeltaInputs, launch_forward
 
     if o_TJ.numel():
         workspace, heads = _scratch(qkv_TC, sizes, workspace, exact_states=last_R is not None)
         launch_forward(
-            Inputs(qkv_TC, b_TV, a_TV, a_log_V, dt_bias_V, start_T, sizes),
+            DeltaInputs(qkv_TC, b_TV, a_TV, a_log_V, dt_bias_V, start_T, sizes),
             o_TJ=o_TJ,
             last_R=last_R,
             states_RVDE=states_RVDE,
@@ -130,11 +130,11 @@ def backward(
     if not use_kernels(qkv_TC):
         found = reference.backward(do_TJ, qkv_TC, b_TV, a_TV, a_log_V, dt_bias_V, start_T, sizes)
         return dqkv_TC.copy_(found[0]), db_TV.copy_(found[1]), da_TV.copy_(found[2])
-    from burnish_kernels.delta_rule.launch_kernels import Inputs, launch_backward
+    from burnish_kernels.delta_rule.launch_kernels import DeltaInputs, launch_backward
 
     workspace, heads = _scratch(qkv_TC, sizes, workspace, backward=True)
     launch_backward(
-        Inputs(qkv_TC, b_TV, a_TV, a_log_V, dt_bias_V, start_T, sizes),
+        DeltaInputs(qkv_TC, b_TV, a_TV, a_log_V, dt_bias_V, start_T, sizes),
         do_TJ=do_TJ,
         dqkv_TC=dqkv_TC,
         db_TV=db_TV,

@@ -50,7 +50,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Workspace:
-    """What the kernels of one pass hand to each other, for a group of key heads G with their value heads W.
+    """Scratch memory of one pass, for a group of key heads G with their value heads W.
 
     Attributes:
         gates_4WP: fp32, for each row: sum of g within document and chunk, beta, share of the state before the chunk
@@ -157,10 +157,12 @@ def _shapes(
     rows, heads = chunks * chunk, key_heads * sizes.shared
     keys, values = sizes.key_size, sizes.value_size
     states = (heads, chunks, keys, values)
-    found = [((4, heads, rows), torch.float32), ((key_heads, rows, keys), dtype), ((key_heads, rows, keys), dtype)]
-    found += [((heads, rows, chunk), dtype), ((heads, rows, keys), dtype), ((heads, rows, values), dtype)]
+    numbers: list[tuple[int, ...]] = [(key_heads, rows, keys), (key_heads, rows, keys)]
+    numbers += [(heads, rows, chunk), (heads, rows, keys), (heads, rows, values)]
+    found: list[tuple[tuple[int, ...], torch.dtype]] = [((4, heads, rows), torch.float32)]
+    found += [(shape, dtype) for shape in numbers]
     found += [(states, torch.float32 if exact_states else dtype)]
-    return [*found, ((heads, rows, values), dtype), (states, dtype)] if backward else found  # type: ignore[list-item]
+    return [*found, ((heads, rows, values), dtype), (states, dtype)] if backward else found
 
 
 def _bytes(shape: tuple[int, ...], dtype: torch.dtype) -> int:

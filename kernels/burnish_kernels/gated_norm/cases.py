@@ -48,16 +48,16 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     rows, dtype, width = options["rows"], options["dtype"], options["heads"] * options["size"]
     o, z, dy = (torch.randn(rows, width, generator=generator).to(dtype) for _ in range(3))
     weight = torch.randn(options["size"], generator=generator).to(dtype)
-    leaves = [one.double().requires_grad_() for one in (o, z)]
+    leaves = o.double().requires_grad_(), z.double().requires_grad_()
     exact_y = reference.forward(*leaves, weight.double(), eps=EPS)
     exact = torch.autograd.grad(exact_y, leaves, dy.double())
 
     buffers = StridedBuffers(rows, options["padding"], dtype, device)
-    given = [buffers.new(width, one) for one in (o, z)]
+    given = buffers.new(width, o), buffers.new(width, z)
     weight = weight.to(device)
     y = op.forward(*given, weight, eps=EPS, out=buffers.new(width))
-    outs = {"do_out": buffers.new(width), "dz_out": buffers.new(width)}
-    gradients = op.backward(buffers.new(width, dy), *given, weight, eps=EPS, **outs)
+    do_out, dz_out = buffers.new(width), buffers.new(width)
+    gradients = op.backward(buffers.new(width, dy), *given, weight, eps=EPS, do_out=do_out, dz_out=dz_out)
     if buffers.spoiled():
         return math.inf
     pairs = zip((y, *gradients), (exact_y.detach(), *exact), strict=True)

@@ -20,7 +20,9 @@ def without_kernels(monkeypatch):
 def documents(lengths):
     sizes = torch.tensor(lengths)
     ends = sizes.cumsum(0)
-    return torch.repeat_interleave(ends - sizes, sizes).int(), [slice(end - size, end) for size, end in zip(sizes, ends)]
+    return torch.repeat_interleave(ends - sizes, sizes).int(), [
+        slice(end - size, end) for size, end in zip(sizes, ends, strict=True)
+    ]
 
 
 def inputs(rows, sizes=SIZES, dtype=torch.float32):
@@ -67,9 +69,7 @@ def test_one_document_is_what_transformers_computes():
     assert relative(found, o.detach()) < 1e-5
     assert relative(states[0], state.detach()) < 1e-5
     do = gradient(150)
-    for ours, wanted in zip(
-        backward(do, *given, start, SIZES), torch.autograd.grad(o, leaves, do), strict=True
-    ):
+    for ours, wanted in zip(backward(do, *given, start, SIZES), torch.autograd.grad(o, leaves, do), strict=True):
         assert relative(ours, wanted) < 1e-5
 
 

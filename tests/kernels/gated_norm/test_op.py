@@ -6,7 +6,7 @@ import torch
 from burnish_kernels.gated_norm import reference
 from burnish_kernels.gated_norm.op import backward, forward
 
-O, Z = (torch.randn(5, 24, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+HEADS, GATE = (torch.randn(5, 24, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
 WEIGHT = torch.linspace(0.5, 1.5, 8)
 
 
@@ -22,22 +22,22 @@ def test_it_gives_the_bits_of_transformers_norm(dtype):
 
     norm = Qwen3_5RMSNormGated(8, eps=1e-6).to(dtype)
     norm.weight.data.copy_(WEIGHT)
-    o, z = O.to(dtype), Z.to(dtype)
+    o, z = HEADS.to(dtype), GATE.to(dtype)
     wanted = norm(o.reshape(-1, 8), z.reshape(-1, 8)).detach().reshape(5, 24)
     assert torch.equal(forward(o, z, WEIGHT.to(dtype), eps=1e-6), wanted)
 
 
 def test_the_gradients_are_those_of_autograd():
-    leaves, dy = [O.double().requires_grad_(), Z.double().requires_grad_()], torch.randn(5, 24).double()
+    leaves, dy = [HEADS.double().requires_grad_(), GATE.double().requires_grad_()], torch.randn(5, 24).double()
     wanted = torch.autograd.grad(reference.forward(*leaves, WEIGHT.double(), eps=1e-6), leaves, dy)
-    found = backward(dy, O.double(), Z.double(), WEIGHT.double(), eps=1e-6)
+    found = backward(dy, HEADS.double(), GATE.double(), WEIGHT.double(), eps=1e-6)
     torch.testing.assert_close(found, wanted)
 
 
 def test_results_may_take_the_place_of_the_inputs():
     dy = torch.randn(5, 24)
-    wanted = backward(dy, O, Z, WEIGHT, eps=1e-6)
-    o, z = O.clone(), Z.clone()
+    wanted = backward(dy, HEADS, GATE, WEIGHT, eps=1e-6)
+    o, z = HEADS.clone(), GATE.clone()
     backward(dy, o, z, WEIGHT, eps=1e-6, do_out=o, dz_out=z)
     assert torch.equal(o, wanted[0])
     assert torch.equal(z, wanted[1])
@@ -54,4 +54,4 @@ def test_results_may_take_the_place_of_the_inputs():
 )
 def test_operands_that_do_not_fit_are_named(changes, named):
     with pytest.raises(ValueError, match=named):
-        forward(**{"o_TJ": O, "z_TJ": Z, "weight_E": WEIGHT, "eps": 1e-6} | changes)
+        forward(**{"o_TJ": HEADS, "z_TJ": GATE, "weight_E": WEIGHT, "eps": 1e-6} | changes)

@@ -1,9 +1,9 @@
 """Gradients of a gated delta rule's inputs in Triton: one program for a chunk and a key head, with all it serves.
 
-With S the state before the chunk, S' the one behind it and x = beta (v - seen k S), the new values are u' = (I + A)^-1 x.
-So the gradient of x is dx = (I + A)^-T du', and that of A is -dx u'^T: neither needs the inverse's gradient. A row of u'
-is proportional to its beta, so that beta's gradient times beta is dx u'. The gradient of g's sum at each row goes over
-pairs of rows of a document and over both states; that of g at a row is the sum over the later rows of its document.
+With S the state before the chunk and x = beta (v - seen k S), the new values are u' = (I + A)^-1 x. So the gradient of
+x is dx = (I + A)^-T du', and that of A is -dx u'^T: neither needs the inverse's gradient. A row of u' is proportional
+to its beta, so that beta's gradient times beta is dx u'. The gradient of g's sum at a row goes over pairs of rows of a
+document and over both states; that of g at a row is the sum over the later rows of its document.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _raw_gradient(dunit, x):
 
 
 @triton.jit(do_not_specialize=["T", "chunks"], do_not_specialize_on_alignment=["b_ptr", "a_ptr", "db_ptr", "da_ptr"])
-def delta_gradients_kernel(
+def delta_gradients_kernel(  # noqa: PLR0915  # two loops and their ends
     do_ptr,  # [T, W E]
     q_ptr,  # [T, G D], rows as of v
     k_ptr,  # [T, G D]
@@ -77,7 +77,7 @@ def delta_gradients_kernel(
     inside = (first + lane < T)[:, None]
     dq = tl.zeros([CHUNK, D], tl.float32)
     dk = tl.zeros([CHUNK, D], tl.float32)
-    for served in range(0, SHARED):
+    for served in range(SHARED):
         head = group * SHARED + served
         of_head = head * rows + first
         gates = gates_ptr + head * rows
@@ -148,9 +148,7 @@ def delta_gradients_kernel(
 
         dsum += tl.where(lane == CHUNK - 1, behind, 0.0)
         row = chunk * CHUNK + lane
-        start, _, _, slope = rates(
-            b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, row, T, b_stride, a_stride
-        )
+        start, _, _, slope = rates(b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, row, T, b_stride, a_stride)
         later = (start[:, None] == start[None, :]) & (lane[:, None] >= lane[None, :])
         dg = tl.sum(tl.where(later, dsum[:, None], 0.0), axis=0)
         db = dlog_beta * (1.0 - beta)

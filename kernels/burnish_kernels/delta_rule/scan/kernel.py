@@ -39,7 +39,7 @@ def _last_chunk(start_ptr, past, chunks, T, WARMUP: tl.constexpr, CHUNK: tl.cons
     return tl.where(over, found, tl.minimum(past, chunks) - 1)
 
 
-@triton.jit(do_not_specialize=["T", "chunks"])
+@triton.jit(do_not_specialize=["chunks"])
 def delta_states_kernel(
     start_ptr,  # [T] int32
     gates_ptr,  # [4, W, P]
@@ -47,7 +47,6 @@ def delta_states_kernel(
     w_ptr,  # [W, P, D]
     u_ptr,  # [W, P, E]
     states_ptr,  # [W, N, D, E]
-    T,
     chunks,
     W: tl.constexpr,
     SHARED: tl.constexpr,
@@ -144,7 +143,7 @@ def delta_dstates_kernel(
     column = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     gates = gates_ptr + head * rows
     dstate = tl.zeros([D, BLOCK], tl.float32)
-    for taken in range(0, steps):
+    for taken in range(steps):
         chunk = last - taken
         first = (chunk * CHUNK).to(tl.int64)
         of_head = head * rows + first

@@ -31,11 +31,12 @@ _VISION = {
         "model_type": "pixtral", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
         "num_attention_heads": 2, "head_dim": 16, "image_size": 32, "patch_size": 8,
     },
-    **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), {
-        "depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 128, "patch_size": 8,
-        "num_position_embeddings": 16,
-    }),
 }  # fmt: skip
+_QWEN_VISION = {
+    "depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 128, "patch_size": 8,
+    "num_position_embeddings": 16,
+}  # fmt: skip
+_VISION |= {"qwen3_5": _QWEN_VISION, "qwen3_5_moe": _QWEN_VISION}
 _OTHER_VISION = {
     "model_type": "siglip_vision_model", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
     "num_attention_heads": 2, "image_size": 32, "patch_size": 8,

@@ -183,10 +183,7 @@ def shrink(config):
             small[key] = config[key][:layers]
     if "full_attn_idxs" in config:
         small["full_attn_idxs"] = [index for index in config["full_attn_idxs"] if index < layers]
-    if "linear_num_key_heads" in config:
-        each = config["linear_num_value_heads"] // config["linear_num_key_heads"]
-        small |= {"linear_num_key_heads": 2, "linear_num_value_heads": 2 * each, "linear_key_head_dim": 64}
-        small["linear_value_head_dim"] = 64
+    small |= fewer_delta_heads(config)
     if "block_ff_dim" in config:
         small["block_ff_dim"] = 384
     if config.get("sliding_window") is not None and config["sliding_window"] < config["max_position_embeddings"]:
@@ -213,6 +210,15 @@ def shrink(config):
         small["rope_scaling"] = {**config["rope_scaling"], "original_max_position_embeddings": ORIGINAL_CONTEXT}
         small["max_position_embeddings"] = 4 * ORIGINAL_CONTEXT
     return small
+
+
+def fewer_delta_heads(config):
+    """Two key heads for the gated delta nets of a published configuration, as many value heads for each as there."""
+    if "linear_num_key_heads" not in config:
+        return {}
+    each = config["linear_num_value_heads"] // config["linear_num_key_heads"]
+    sizes = dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 64)
+    return {"linear_num_key_heads": 2, "linear_num_value_heads": 2 * each, **sizes}
 
 
 def make_small(name, folder, *, tokenizer=make_tokenizer, **changes):

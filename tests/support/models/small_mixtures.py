@@ -9,7 +9,7 @@ from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.transformers_path.plain import attach_adapter, load_base
 
 from support.models.catalog_models import pack_mxfp4
-from support.models.small_families import ORIGINAL_CONTEXT, WINDOW
+from support.models.small_families import ORIGINAL_CONTEXT, WINDOW, fewer_delta_heads
 from support.models.tiny import make_tokenizer
 
 CPU = torch.device("cpu")
@@ -97,8 +97,7 @@ def shrink(config, hidden=128, size=64):
     if separate:
         small["moe_intermediate_size"] = size
     if "linear_num_key_heads" in config:
-        small |= {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 64}
-        small |= {"linear_value_head_dim": 64, "shared_expert_intermediate_size": 2 * size}
+        small |= {**fewer_delta_heads(config), "shared_expert_intermediate_size": 2 * size}
     if "layer_types" in config:
         small["layer_types"] = config["layer_types"][: small["num_hidden_layers"]]
     if family == "gpt_oss":

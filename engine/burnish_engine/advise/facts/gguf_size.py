@@ -266,7 +266,7 @@ def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:
 
     A layer that is a mixture is listed as if it had one expert and no router (`file_shapes` lists all).
     """
-    hidden, query, key = spec.hidden_size, spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+    hidden = spec.hidden_size
     shapes = [TensorShape("token_embd.weight", (spec.vocab_size, hidden)), _vector("output_norm.weight", hidden)]
     if not spec.tied_embeddings:
         shapes.append(TensorShape("output.weight", (spec.vocab_size, hidden)))
@@ -280,37 +280,45 @@ def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:
         shapes.append(TensorShape(at("ffn_down"), (hidden, wide)))
         if spec.sandwich_norms:
             shapes += [_vector(at(f"post_{part}_norm"), hidden) for part in ("attention", "ffw")]
-        if layer.kind == "short_convolution":
-            shapes += [
-                TensorShape(at("shortconv.in_proj"), (3 * hidden, hidden)),
-                TensorShape(at("shortconv.out_proj"), (hidden, hidden)),
-                TensorShape(at("shortconv.conv"), (hidden, spec.conv_width), "F32"),
-            ]
-            if spec.conv_bias:
-                parts = {"conv": hidden, "in_proj": 3 * hidden, "out_proj": hidden}
-                shapes += [_vector(f"blk.{index}.shortconv.{part}.bias", size) for part, size in parts.items()]
-            continue
-        if layer.kind == "gated_delta":
-            shapes += _delta_shapes(spec, index)
-            continue
-        shapes += [
-            TensorShape(at("attn_q"), (2 * query if spec.attention_gate == "numbers" else query, hidden)),
-            TensorShape(at("attn_k"), (key, hidden)),
-            TensorShape(at("attn_v"), (key, hidden)),
-            TensorShape(at("attn_output"), (hidden, query)),
-        ]
-        if spec.attention_bias:
-            shapes += [_vector(f"blk.{index}.attn_{part}.bias", size) for part, size in (("q", query), ("k", key))]
-            shapes.append(_vector(f"blk.{index}.attn_v.bias", key))
-        if spec.attention_output_bias:
-            shapes.append(_vector(f"blk.{index}.attn_output.bias", hidden))
-        if spec.attention_gate == "heads":
-            shapes.append(TensorShape(at("attn_gate"), (spec.num_heads, hidden)))
-        if spec.attention_sinks and not spec.num_experts:  # a mixture's are counted with its experts' biases
-            shapes.append(_vector(at("attn_sinks"), spec.num_heads))
-        if spec.qk_norm:
-            sizes = (query, key) if spec.qk_norm_whole else (spec.head_dim, spec.head_dim)
-            shapes += [_vector(at(f"attn_{part}_norm"), size) for part, size in zip("qk", sizes, strict=True)]
+        mixers = {"short_convolution": _convolution_shapes, "gated_delta": _delta_shapes}
+        shapes += mixers.get(layer.kind, _attention_shapes)(spec, index)
+    return shapes
+
+
+def _convolution_shapes(spec: DecoderSpec, index: int) -> list[TensorShape]:
+    """List the tensors of a layer's short convolution."""
+    hidden, at = spec.hidden_size, f"blk.{index}.shortconv.{{}}".format
+    shapes = [
+        TensorShape(at("in_proj.weight"), (3 * hidden, hidden)),
+        TensorShape(at("out_proj.weight"), (hidden, hidden)),
+        TensorShape(at("conv.weight"), (hidden, spec.conv_width), "F32"),
+    ]
+    biases = {"conv": hidden, "in_proj": 3 * hidden, "out_proj": hidden} if spec.conv_bias else {}
+    return [*shapes, *(_vector(at(f"{part}.bias"), size) for part, size in biases.items())]
+
+
+def _attention_shapes(spec: DecoderSpec, index: int) -> list[TensorShape]:
+    """List the tensors of a layer's attention."""
+    hidden, query, key = spec.hidden_size, spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+    at: Callable[[str], str] = f"blk.{index}.{{}}.weight".format
+    shapes = [
+        TensorShape(at("attn_q"), (2 * query if spec.attention_gate == "numbers" else query, hidden)),
+        TensorShape(at("attn_k"), (key, hidden)),
+        TensorShape(at("attn_v"), (key, hidden)),
+        TensorShape(at("attn_output"), (hidden, query)),
+    ]
+    if spec.attention_bias:
+        shapes += [_vector(f"blk.{index}.attn_{part}.bias", size) for part, size in (("q", query), ("k", key))]
+        shapes.append(_vector(f"blk.{index}.attn_v.bias", key))
+    if spec.attention_output_bias:
+        shapes.append(_vector(f"blk.{index}.attn_output.bias", hidden))
+    if spec.attention_gate == "heads":
+        shapes.append(TensorShape(at("attn_gate"), (spec.num_heads, hidden)))
+    if spec.attention_sinks and not spec.num_experts:  # a mixture's are counted with its experts' biases
+        shapes.append(_vector(at("attn_sinks"), spec.num_heads))
+    if spec.qk_norm:
+        sizes = (query, key) if spec.qk_norm_whole else (spec.head_dim, spec.head_dim)
+        shapes += [_vector(at(f"attn_{part}_norm"), size) for part, size in zip("qk", sizes, strict=True)]
     return shapes
 
 

@@ -55,7 +55,7 @@ def check_settings(header: GgufHeader, spec: DecoderSpec) -> list[str]:
 
 
 def _untold_turns(header: GgufHeader, spec: DecoderSpec) -> list[str]:
-    """Find pairs of a head that no position turns (ggml's `ggml_mrope_cache_init`: the fourth position of text is 0)."""
+    """Find pairs of a head that no position turns: the fourth of text is 0 (ggml's `ggml_mrope_cache_init`)."""
     if spec.delta is None:
         return []
     key = "rope.dimension_sections"

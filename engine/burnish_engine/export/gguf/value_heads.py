@@ -2,7 +2,8 @@
 
 Where there are more value heads than key heads, transformers numbers the value heads of the first key head first.
 llama.cpp repeats the key heads one after the other instead (`ggml_repeat`), so value head v of key head k moves from
-place k V + v to v K + k, for K key heads with V value heads each (convert_hf_to_gguf.py, `_LinearAttentionVReorderBase`).
+place k V + v to v K + k, for K key heads with V value heads each (llama.cpp's conversion/qwen.py,
+`_LinearAttentionVReorderBase`).
 """
 
 from __future__ import annotations

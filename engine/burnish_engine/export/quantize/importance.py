@@ -1,9 +1,9 @@
 """Compute the importance matrix of quantization from the user's rows: how strong each input column of a layer is.
 
 For a linear layer with input x [.., in] it is the mean of x² over tokens, one number per column. llama.cpp's quantizer
-weights the rounding errors of a column by it (ggml-quants.c, `quant_weights`). Where conversion to GGUF gives a matrix
-its columns in another order, the numbers get it too. Of a mixture, each expert's numbers count only the tokens that were
-routed to it (`expert_inputs.py`).
+weights the rounding errors of a column by it (ggml-quants.c, `quant_weights`). Where conversion to GGUF gives the
+columns of a matrix another order, the numbers get it too. Of a mixture, each expert's numbers count only the tokens
+that were routed to it (`expert_inputs.py`).
 
 Given a folder, the Hessians of the same inputs, mean of x xᵀ [in, in], are gathered too, as many at a time as the
 memory allows; if there are more, the rows run through the model again.
@@ -148,11 +148,11 @@ def _layers(
     return found
 
 
-def _in_order(moments: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
+def _in_order(means: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
     """Give means of squares [in], or products [in, in], the order that the file has columns in."""
     if order is None:
-        return moments
-    return moments[order] if moments.ndim == 1 else moments[order][:, order]
+        return means
+    return means[order] if means.ndim == 1 else means[order][:, order]
 
 
 def _groups(layers: _Layers, free_bytes: int) -> list[dict[str, torch.nn.Linear]]:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from burnish_engine.models.families import FAMILIES
 
-SECOND_TOKEN = "mtp."
+MTP = "mtp."
 """Beginning of the names of a layer that predicts a second token (Qwen3.5). transformers does not load it."""
 _Value = TypeVar("_Value")
 
@@ -81,11 +81,7 @@ def other_parts(stored: Iterable[str], wrapper: Wrapper | None) -> list[str]:
         stored: names of the checkpoint's tensors.
         wrapper: layout of the checkpoint; None where its names are the language model's own.
     """
-    others = (
-        name
-        for name in stored
-        if (name.startswith(SECOND_TOKEN) if wrapper is None else wrapper.text_name(name) is None)
-    )
+    others = (name for name in stored if (name.startswith(MTP) if wrapper is None else wrapper.text_name(name) is None))
     return sorted({name.removeprefix("model.").partition(".")[0] for name in others})
 
 

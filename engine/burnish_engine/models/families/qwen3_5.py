@@ -121,7 +121,7 @@ def _moe_oddities(spec: DecoderSpec, config: Config) -> Oddities:
 _DELTA_PARTS = ("attn_qkv", "attn_gate", "ssm_alpha", "ssm_beta", "ssm_conv1d", "ssm_norm", "ssm_out")
 _SECTIONS = (11, 11, 10)
 _EPSILON = 1e-6
-"""What transformers adds to the squares of queries and keys; llama.cpp adds the norms' epsilon (`build_gdn_l2_norm`)."""
+"""Number that transformers adds to the squares of queries and keys; llama.cpp adds the norms' (`build_gdn_l2_norm`)."""
 _GGUF = GgufRules(
     "qwen35",
     ("qwen35", "qwen2"),

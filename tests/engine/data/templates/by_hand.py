@@ -313,9 +313,9 @@ def lfm25(messages, _tools, bos, _eos):
 
 
 REFERENCES = {
-    "llama3": llama3, "qwen2.5": qwen25, "qwen3": qwen3, "qwen3.5": qwen35, "gemma": gemma, "phi": phi, "mistral": mistral,
-    "smollm": smollm, "chatml": chatml, "zephyr": zephyr, "deepseek": deepseek, "granite4": granite4, "olmo2": olmo2,
-    "ministral3": ministral3, "lfm2.5": lfm25,
+    "llama3": llama3, "qwen2.5": qwen25, "qwen3": qwen3, "qwen3.5": qwen35, "gemma": gemma, "phi": phi,
+    "mistral": mistral, "smollm": smollm, "chatml": chatml, "zephyr": zephyr, "deepseek": deepseek,
+    "granite4": granite4, "olmo2": olmo2, "ministral3": ministral3, "lfm2.5": lfm25,
 }  # fmt: skip
 
 SEVERAL_CALLS = ("qwen2.5", "qwen3", "qwen3.5", "mistral", "granite4", "ministral3")

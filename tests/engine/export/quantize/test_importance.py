@@ -78,7 +78,9 @@ def test_numbers_of_columns_have_the_order_of_the_file(tmp_path):
     layer = model.model.layers[0].linear_attn.out_proj
     layer.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0][0].double().numpy()))
     order = partial(column_order, source.spec)
-    found = compute_importance(model, [row], names_of(source), tokens=100, columns=order, hessians=tmp_path / "hessians")
+    found = compute_importance(
+        model, [row], names_of(source), tokens=100, columns=order, hessians=tmp_path / "hessians"
+    )
     path = write_16_bit(source, None, tmp_path, kind="F32")
     held = {tensor.name: tensor.data for tensor in GGUFReader(path).tensors}
     theirs, ours, inputs = held["blk.0.ssm_out.weight"].astype(np.float64), layer.weight.double().numpy(), seen[0]

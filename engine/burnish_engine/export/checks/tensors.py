@@ -124,11 +124,7 @@ def expected_tensors(architecture: str, origin: Origin, spec: DecoderSpec) -> di
     for base in weights.names:
         if weights.experts.is_expert(base) or _XIELU.fullmatch(base):
             continue
-        if (
-            base.startswith(_SECOND_TOKEN)
-            or base.endswith(_NOT_WRITTEN)
-            or (not weights.has_own_head and base == "lm_head.weight")
-        ):
+        if base.startswith(_SECOND_TOKEN) or base.endswith(_NOT_WRITTEN) or (not weights.has_own_head and base == "lm_head.weight"):
             continue
         slack = _MERGED_SLACK if weights.is_changed(base) else 0.0
         load, name = partial(_arranged, architecture, base, weights, spec), gguf_name(base) or base

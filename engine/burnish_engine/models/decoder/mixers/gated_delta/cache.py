@@ -13,7 +13,7 @@ import torch
 from typing_extensions import override
 
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.models.decoder.mixers.gated_delta.mixer import DeltaInputs, GatedDeltaMixer
+from burnish_engine.models.decoder.mixers.gated_delta.mixer import ProjectedParts, GatedDeltaMixer
 from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerCache, MixFunction, PackedPrompts, SlotCache
 from burnish_kernels.conv_silu import op as conv_silu
 from burnish_kernels.delta_rule import op as delta_rule
@@ -94,7 +94,7 @@ class _Storing(MixFunction):
     @override
     def __call__(self, mixer: Mixer, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor) -> None:
         assert isinstance(mixer, GatedDeltaMixer)
-        found, start_T = DeltaInputs(*inputs), self.prompts.documents.start_T
+        found, start_T = ProjectedParts(*inputs), self.prompts.documents.start_T
         memory, device = self.cache.of_layer(mixer, out_TK), out_TK.device
         rows, firsts, ends = (
             torch.tensor(list(some), device=device)
@@ -128,7 +128,7 @@ class _Continuing(MixFunction):
     @override
     def __call__(self, mixer: Mixer, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor) -> None:
         assert isinstance(mixer, GatedDeltaMixer)
-        found, count = DeltaInputs(*inputs), len(out_TK)
+        found, count = ProjectedParts(*inputs), len(out_TK)
         memory = self.cache.of_layer(mixer, out_TK)
         read_BJ = delta_rule.step(
             conv_silu.step(found.qkv_TX, memory.earlier_BPX[:count], mixer.weight_XL),

@@ -28,7 +28,7 @@ from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.gated_norm import op as gated_norm
 
 
-class DeltaInputs(NamedTuple):
+class ProjectedParts(NamedTuple):
     """Views of a projection, or of its gradient.
 
     Attributes:
@@ -78,7 +78,7 @@ class GatedDeltaMixer(Mixer):
 
     @override
     def mix(self, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor, mixer_pass: MixerPass) -> None:
-        found, start_T = DeltaInputs(*inputs), mixer_pass.sequences.documents.start_T
+        found, start_T = ProjectedParts(*inputs), mixer_pass.sequences.documents.start_T
         read_TJ = mixer_pass.buffers.get("read_TJ")
         if read_TJ is None:
             read_TJ = out_TK.new_empty(out_TK.shape)
@@ -138,11 +138,11 @@ class GatedDeltaMixer(Mixer):
         least = workspace_bytes(tokens, s, dtype, backward=backward, key_heads=1)
         return torch.empty(max(declared, least), dtype=torch.uint8, device=like_TJ.device)
 
-    def split(self, projected_TC: torch.Tensor) -> DeltaInputs:
+    def split(self, projected_TC: torch.Tensor) -> ProjectedParts:
         """Return views of the parts of a projection."""
         s = self.sizes
         widths = (s.width, s.out_width, s.value_heads, s.value_heads)
-        return DeltaInputs(*projected_TC.split(widths, dim=1))
+        return ProjectedParts(*projected_TC.split(widths, dim=1))
 
 
 def build_gated_delta(spec: DecoderSpec, index: int, own: Tensors, tables: PositionTables) -> GatedDeltaMixer:  # noqa: ARG001

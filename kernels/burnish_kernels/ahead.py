@@ -96,7 +96,7 @@ def shared_limit(capability: int) -> int:
     return HOPPER_SHARED_BYTES if capability == 90 else SHARED_BYTES
 
 
-def complete_signature(compilation: Compilation) -> dict[str, str]:
+def complete_signature(compilation: Compilation) -> dict[str, str | tuple[str, ...]]:
     """Return the signature in the function's order, constants included."""
     given = {**dict.fromkeys(compilation.constants, "constexpr"), **compilation.signature}
     names = compilation.function.arg_names
@@ -109,12 +109,17 @@ def complete_signature(compilation: Compilation) -> dict[str, str]:
     return {name: given[name] for name in names}
 
 
-def _attributes(function: Any, signature: Mapping[str, str]) -> dict[tuple[int, ...], list[list[Any]]]:
+def _attributes(
+    function: Any, signature: Mapping[str, str | tuple[str, ...]]
+) -> dict[tuple[int, ...], list[list[Any]]]:
     attributes: dict[tuple[int, ...], list[list[Any]]] = {}
     for parameter, kind in zip(function.params, signature.values(), strict=True):
-        specialized = not (parameter.do_not_specialize or parameter.do_not_specialize_on_alignment)
-        if specialized and (kind.startswith("*") or re.fullmatch(r"[iu](32|64)", kind)):
-            attributes[(parameter.num,)] = _ALIGNED
+        if parameter.do_not_specialize or parameter.do_not_specialize_on_alignment:
+            continue
+        kinds = [kind] if isinstance(kind, str) else kind
+        for place, one in enumerate(kinds):
+            if one.startswith("*") or re.fullmatch(r"[iu](32|64)", one):
+                attributes[(parameter.num,) if isinstance(kind, str) else (parameter.num, place)] = _ALIGNED
     return attributes
 
 

@@ -24,6 +24,10 @@ OPS = (
     "sample",
     "gather",
     "short_conv",
+    "head_gate",
+    "conv_silu",
+    "delta_rule",
+    "gated_norm",
     "moe_route",
     "moe_sort",
     "moe_unpack",
@@ -70,7 +74,8 @@ class Compilation:
     Attributes:
         name: name, unique within the operation.
         function: `triton.jit` function.
-        signature: type of each argument by name, such as "*bf16", "i32", "fp32"; "constexpr" for constants.
+        signature: type of each argument by name, such as "*bf16", "i32", "fp32"; "constexpr" for constants; the types
+            of all for an argument that is a tuple.
         constants: value of each constant.
         num_warps: warps of a program.
         num_stages: depth of the software pipeline.
@@ -81,7 +86,7 @@ class Compilation:
 
     name: str
     function: Any
-    signature: Mapping[str, str]
+    signature: Mapping[str, str | tuple[str, ...]]
     constants: Mapping[str, Any]
     num_warps: int = 4
     num_stages: int = 2

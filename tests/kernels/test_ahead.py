@@ -156,6 +156,8 @@ def test_pointers_and_sizes_are_aligned_unless_the_function_forbids_it():
     signature = {"x_ptr": "*bf16", "rows": "i32", "SIZE": "constexpr"}
     aligned = [["tt.divisibility", 16]]
     assert ahead._attributes(function(), signature) == {(0,): aligned, (1,): aligned}
+    several = signature | {"x_ptr": ("*bf16", "*u8")}
+    assert ahead._attributes(function(), several) == {(0, 0): aligned, (0, 1): aligned, (1,): aligned}
     assert ahead._attributes(function(do_not_specialize=True), signature) == {}
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from burnish_kernels.decode_linear.config import DecodeConfig, choose, rank_spans
+from burnish_kernels.decode_linear.nf4 import cases as nf4_cases
 from burnish_kernels.lora_linear.stack import Stack, StackedAdapter
-from burnish_kernels.registry import Benchmark, Case, Compilation
+from burnish_kernels.registry import CAPABILITIES, Benchmark, Case, Compilation
 
 # Relative L2 error against the reference in double precision: x Aᵀ is rounded once.
 TOLERANCE = {torch.float32: 5e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
@@ -27,7 +28,7 @@ STACKS = {
 }  # fmt: skip
 
 
-VECTORS = (("bare", 1, 1), ("three", 1, 2), ("gap", 1, 1), ("one", 1, 3))
+VECTORS = ("bare", "three", "gap", "one")
 
 
 def cases() -> list[Case]:
@@ -39,14 +40,14 @@ def cases() -> list[Case]:
             _case("three", 1, dtype, splits=2, bias=True),
             _case("one", 17, dtype, splits=3),
             _case("gap", 2, dtype, splits=1, bias=True),
-            *(_case(name, rows, dtype, splits=splits, vector=True) for name, rows, splits in VECTORS),
+            *(_case(name, 1, dtype, splits=1, vector=True, bias=name == "gap") for name in VECTORS),
         ]
         for name in ("three", "one"):
             for rows in (1, 8, 64, 128):
                 found.append(_case(name, rows, dtype, splits=0, gpu_only=True))
         if dtype != torch.float32:  # cuBLAS adds up in another order
             found += [_case("wide", rows, dtype, splits=0, gpu_only=True) for rows in (1, 64)]
-    return found
+    return found + nf4_cases.cases()
 
 
 def _case(
@@ -85,6 +86,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     from burnish_kernels.decode_linear import op, reference
 
     options = case.options
+    if options.get("nf4"):
+        return nf4_cases.compare(case, device, seed)
     dtype, rows = options["dtype"], options["rows"]
     stack = STACKS.get(options["stack"]) or projection(5120, 2560)
     generator = torch.Generator().manual_seed(seed)
@@ -99,7 +102,9 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     x = draw(rows, stack.K + stack.R)[:, : stack.K]
     bias = draw(stack.N) if options["bias"] else None
     whole = torch.full((rows, stack.N + 8), math.nan, dtype=dtype, device=device)
-    config = DecodeConfig(32, 64, options["splits"], 4, 2, options["vector"]) if options["splits"] else None
+    config = DecodeConfig(32, 64, options["splits"], 4, 2) if options["splits"] else None
+    if options["vector"]:
+        config = DecodeConfig(4, 128, 1, 4, 1, vector=True)
     rules: dict[str, Any] = {"bias_N": bias, "config": config}
     found = op.forward(x, matrix, stack, out=whole[:, : stack.N], **rules).cpu()
     again = op.forward(x, matrix, stack, **rules).cpu()
@@ -113,16 +118,17 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
 
 
 def compilations() -> list[Compilation]:
-    """List both kernels for each type and some numbers of tokens."""
+    """List all kernels for each type and some numbers of tokens."""
+    from burnish_kernels import overlap
     from burnish_kernels.decode_linear import kernel
 
     found = []
     for dtype, pointer in TYPES.items():
-        for rows in (1, 64, 128):
+        for rows, overlaps in ((1, False), (1, True), (64, False), (128, False)):
             stack = projection(4096, 1024)
-            config = choose(rows, stack.N, stack.K, wide=dtype == torch.float32, processors=132)
+            wide = dtype == torch.float32
+            config = choose(rows, stack.N, stack.K, wide=wide, processors=132)
             assert config is not None
-            function = kernel.vector_kernel if config.vector else kernel.decode_kernel
             whole: dict[str, Any] = {
                 "SPANS": rank_spans(stack, config.block_n),
                 "RANKS": 16,
@@ -131,17 +137,23 @@ def compilations() -> list[Compilation]:
                 "BLOCK_K": config.block_k,
                 "SPLITS": 2,
                 "HAS_BIAS": False,
-                "PRECISION": "ieee" if dtype == torch.float32 else "tf32",
+                "PRECISION": "ieee" if wide else "tf32",
+                "OVERLAPS": overlaps,
             }
-            constants = {name: value for name, value in whole.items() if name in function.arg_names}
-            signature = {name: _type(name, pointer) for name in function.arg_names if name not in constants}
-            word = f"{rows}-{pointer[1:]}"
-            found.append(Compilation(word, function, signature, constants, config.warps, config.stages))
-    return found
+            word = f"{rows}-{pointer[1:]}{'-overlaps' * overlaps}"
+            on = overlap.CAPABILITIES if overlaps else CAPABILITIES
+            for function in (kernel.narrow_kernel, kernel.vector_kernel) if config.vector else (kernel.decode_kernel,):
+                constants = {name: value for name, value in whole.items() if name in function.arg_names}
+                if function is kernel.narrow_kernel:
+                    constants |= {"BLOCK_N": 1, "BLOCK_K": kernel.narrow_sizes(stack.K)["BLOCK_K"]}
+                signature = {name: _type(name, pointer) for name in function.arg_names if name not in constants}
+                name = f"{function.__name__}-{word}"
+                found.append(Compilation(name, function, signature, constants, config.warps, config.stages, on))
+    return found + nf4_cases.compilations()
 
 
 def _type(argument: str, pointer: str) -> str:
-    known = {"counters_ptr": "*i32", "parts_ptr": "*fp32"}
+    known = {"counters_ptr": "*i32", "parts_ptr": "*fp32", "narrow_ptr": "*fp32"}
     if argument in known:
         return known[argument]
     return pointer if argument.endswith("_ptr") else "i32"
@@ -166,3 +178,4 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
                 return x @ next(turn)[: stack.N, : stack.K].t()
 
             yield Benchmark(f"{name}-{rows}", run, plain, outputs * inputs * 2)
+    yield from nf4_cases.benchmarks(device)

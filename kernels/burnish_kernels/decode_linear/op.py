@@ -69,12 +69,16 @@ def forward(
     if chosen is None:
         return _by_cublas(x_BK, matrix, stack, bias_N, out)
     out_BN = x_BK.new_empty(rows, n) if out is None else out
-    from burnish_kernels.decode_linear.kernel import launch
+    from burnish_kernels.decode_linear.kernel import launch, launch_vector
 
     spans = rank_spans(stack, chosen.block_n)
     if spans is None:
         chosen = replace(chosen, block_n=NARROW)
         spans = rank_spans(stack, NARROW) or ()
+    if chosen.vector and rows:
+        narrow_R = torch.empty(stack.R, dtype=torch.float32, device=x_BK.device) if spans else None
+        launch_vector(x_BK, matrix, spans, bias_N=bias_N, out_BN=out_BN, narrow_R=narrow_R, config=chosen)
+        return out_BN
     sums = None
     if chosen.splits > 1:
         sums = torch.empty((chosen.splits, rows, stack.N), dtype=torch.float32, device=x_BK.device)
@@ -86,7 +90,7 @@ def forward(
             bias_N=bias_N,
             out_BN=out_BN,
             parts_SBN=sums,
-            counters=_counters(x_BK.device),
+            counters=counters_of(x_BK.device),
             config=chosen,
         )
     return out_BN
@@ -106,5 +110,6 @@ def _by_cublas(
 
 
 @cache
-def _counters(device: torch.device) -> torch.Tensor:
+def counters_of(device: torch.device) -> torch.Tensor:
+    """Return a device's counters of ended programs, one for each tile of a launch."""
     return torch.zeros(_COUNTERS, dtype=torch.int32, device=device)

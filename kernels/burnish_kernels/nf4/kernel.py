@@ -25,7 +25,7 @@ CODE_ROWS, CODE_WORDS, CODE_WARPS = 64, 8, 4  # tile of a program that writes co
 
 
 @triton.jit
-def _levels():
+def level_table():
     """Make the table of `reference.LEVELS` in registers, which saves a kernel argument."""
     index = tl.arange(0, 16)
     table = tl.where(index == 0, -1.0, 0.0)
@@ -46,7 +46,7 @@ def _levels():
 
 
 @triton.jit
-def _scale(block, inside, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE: tl.constexpr):
+def block_scale(block, inside, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE: tl.constexpr):
     """Return the scale of each block of 64."""
     scale = tl.load(absmax_ptr + block, mask=inside, other=0)
     if DOUBLE:
@@ -73,10 +73,10 @@ def dequantize_words_kernel(
     word = tl.program_id(0) * WORDS + tl.arange(0, WORDS)
     inside = word < word_count
     bits = tl.load(packed_ptr + word, mask=inside, other=0)
-    scale = _scale(word >> 3, inside, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE)
+    scale = block_scale(word >> 3, inside, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE)
     lane = tl.arange(0, 8)
     nibble = (bits[:, None] >> ((lane ^ 1) * 4)[None, :]) & 15  # the high half of a byte is the first
-    level = tl.reshape(tl.gather(_levels(), tl.reshape(nibble, [WORDS * 8]), 0), [WORDS, 8])
+    level = tl.reshape(tl.gather(level_table(), tl.reshape(nibble, [WORDS * 8]), 0), [WORDS, 8])
     row = word // row_words
     at = row.to(tl.int64) * out_stride + (word - row * row_words) * 8
     value = (level * scale[:, None]).to(out_ptr.dtype.element_ty)
@@ -102,8 +102,8 @@ def dequantize_values_kernel(
     inside = index < count
     byte = tl.load(packed_ptr + (index >> 1), mask=inside, other=0).to(tl.int32)
     nibble = (byte >> (4 - (index & 1) * 4).to(tl.int32)) & 15
-    scale = _scale(index >> 6, inside, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE)
-    value = tl.gather(_levels(), nibble, 0) * scale
+    scale = block_scale(index >> 6, inside, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE)
+    value = tl.gather(level_table(), nibble, 0) * scale
     row = index // K
     tl.store(out_ptr + row * out_stride + (index - row * K), value.to(out_ptr.dtype.element_ty), mask=inside)
 
@@ -135,7 +135,7 @@ def encode_kernel(
     inside = (row < N)[:, None] & (word < row_words)[None, :]
     at = row[:, None] * row_words + word[None, :]
     bits = tl.load(packed_ptr + at, mask=inside, other=0)
-    scale = _scale(at >> 3, inside, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE)
+    scale = block_scale(at >> 3, inside, absmax_ptr, nested_ptr, code_ptr, offset_ptr, DOUBLE)
     if TILE:
         tile = ((first_row + row) // TILE)[:, None] * (row_words * 8 // TILE) + (word * 8 // TILE)[None, :]
         inverse = tl.div_rn(1.0, tl.load(scale_ptr + tile, mask=inside, other=1.0))
@@ -143,7 +143,7 @@ def encode_kernel(
         inverse = tl.div_rn(1.0, tl.load(scale_ptr + row, mask=row < N, other=1.0))[:, None]
     lane = tl.arange(0, 8)
     nibble = (bits[:, :, None] >> ((lane ^ 1) * 4)[None, None, :]) & 15
-    level = tl.reshape(tl.gather(_levels(), tl.reshape(nibble, [ROWS * WORDS * 8]), 0), [ROWS, WORDS, 8])
+    level = tl.reshape(tl.gather(level_table(), tl.reshape(nibble, [ROWS * WORDS * 8]), 0), [ROWS, WORDS, 8])
     if ROTATION:
         value = tl.reshape(level * scale[:, :, None], [ROWS, WORDS * 8])
         value = rotated_columns(value, ROTATION, ROWS, WORDS * 8, INTERPRETED) * inverse
@@ -200,7 +200,8 @@ def whole_words(weight: Nf4) -> bool:
     return aligned and rows * columns // 8 < 2**31 - WORDS
 
 
-def _scale_arguments(weight: Nf4) -> dict[str, object]:
+def scale_arguments(weight: Nf4) -> dict[str, object]:
+    """Return the arguments of a launch that `block_scale` reads."""
     unused = weight.packed
     return {
         "absmax_ptr": weight.absmax_q if weight.double else weight.absmax,
@@ -219,7 +220,7 @@ def launch_dequantize(weight: Nf4, out_NK: torch.Tensor) -> None:
     if whole_words(weight):
         dequantize_words_kernel[(triton.cdiv(count // 8, WORDS),)](
             packed_ptr=weight.packed.view(torch.int32),
-            **_scale_arguments(weight),
+            **scale_arguments(weight),
             out_ptr=out_NK,
             word_count=count // 8,
             row_words=columns // 8,
@@ -232,7 +233,7 @@ def launch_dequantize(weight: Nf4, out_NK: torch.Tensor) -> None:
     else:
         dequantize_values_kernel[(triton.cdiv(count, BLOCK),)](
             packed_ptr=weight.packed,
-            **_scale_arguments(weight),
+            **scale_arguments(weight),
             out_ptr=out_NK,
             count=count,
             K=columns,
@@ -253,7 +254,7 @@ def launch_encode(
     assert out.shape == ((columns, rows) if transposed else (rows, columns))
     encode_kernel[(triton.cdiv(columns // 8, CODE_WORDS), triton.cdiv(rows, CODE_ROWS))](
         packed_ptr=weight.packed.view(torch.int32),
-        **_scale_arguments(weight),
+        **scale_arguments(weight),
         scale_ptr=scale,
         out_ptr=kernel_codes(out),
         N=rows,

@@ -17,6 +17,7 @@ import triton.language as tl
 
 from burnish_kernels.attention.kernel import LOG2_E, NOTHING, dot, safe_tanh
 from burnish_kernels.dispatch import interpreted
+from burnish_kernels.overlap import launch_options, let_next_begin, wait_for_earlier
 
 LOG2 = 1.4426950408889634
 STAGES = 1
@@ -58,8 +59,11 @@ def paged_kernel(  # noqa: PLR0915  # one loop and its two ends
     HAS_CAP: tl.constexpr,
     HAS_SINKS: tl.constexpr,
     PRECISION: tl.constexpr,
+    OVERLAPS: tl.constexpr = False,
 ):
     """Attend with the heads of one group of one row to the keys of one split."""
+    let_next_begin(OVERLAPS)
+    wait_for_earlier(OVERLAPS)
     row = tl.program_id(0).to(tl.int64)
     kv = tl.program_id(1)
     split = tl.program_id(2)
@@ -142,8 +146,11 @@ def join_kernel(
     SPLITS: tl.constexpr,
     BLOCK_S: tl.constexpr,
     HAS_SINKS: tl.constexpr,
+    OVERLAPS: tl.constexpr = False,
 ):
     """Join the splits of one head of one row."""
+    let_next_begin(OVERLAPS)
+    wait_for_earlier(OVERLAPS)
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     heads = tl.num_programs(1)
@@ -236,6 +243,7 @@ def launch(
         PRECISION="ieee" if q_BND.dtype == torch.float32 else rounded,
         num_warps=warps(width, q_BND.dtype),
         num_stages=STAGES,
+        **launch_options(q_BND, rows),
     )
     if parts_SBND is None:
         return
@@ -251,4 +259,5 @@ def launch(
         BLOCK_S=triton.next_power_of_2(splits),
         HAS_SINKS=sinks_N is not None,
         num_warps=2,
+        **launch_options(q_BND, rows),
     )

@@ -19,6 +19,7 @@ import triton.language as tl
 from burnish_kernels.dispatch import interpreted
 from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, magnitude, row_scale, to_codes
 from burnish_kernels.eight_bit_linear.rows import EightBitRows
+from burnish_kernels.overlap import launch_options, let_next_begin, wait_for_earlier
 
 WASTE = 1.2  # lanes a column from which on a row is split in two
 ELEMENTS_A_THREAD = 16
@@ -91,8 +92,11 @@ def rms_norm_forward_kernel(
     HEAD: tl.constexpr,
     TAIL: tl.constexpr,  # 0: HEAD covers the row
     INTERPRETED: tl.constexpr,
+    OVERLAPS: tl.constexpr = False,
 ):
     """Normalize one row, or the sum of two."""
+    let_next_begin(OVERLAPS)
+    wait_for_earlier(OVERLAPS)
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_stride
     if HAS_RESIDUAL:
@@ -273,6 +277,7 @@ def launch_forward(
         ONE_PLUS=one_plus_weight,
         INTERPRETED=interpreted(),
         **configuration(hidden),
+        **launch_options(x_TH, rows),
     )
 
 

@@ -16,6 +16,7 @@ import triton.language as tl
 from burnish_kernels.dispatch import interpreted
 from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, magnitude, row_scale, store_codes
 from burnish_kernels.eight_bit_linear.rows import EightBitRows
+from burnish_kernels.overlap import launch_options, let_next_begin, wait_for_earlier
 
 ROWS, COLUMNS, WARPS = 2, 512, 4
 """Tile of a program: 8 elements a thread, so 16 bytes of each tensor; 512 divides most intermediate sizes."""
@@ -71,8 +72,11 @@ def swiglu_forward_kernel(
     ACTIVATION: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    OVERLAPS: tl.constexpr = False,
 ):
     """Compute one tile of the activated gate times up."""
+    let_next_begin(OVERLAPS)
+    wait_for_earlier(OVERLAPS)
     column_tiles = tl.cdiv(size, COLUMNS)
     row = (tl.program_id(0) // column_tiles) * ROWS + tl.arange(0, ROWS)[:, None]
     column = (tl.program_id(0) % column_tiles) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
@@ -248,6 +252,7 @@ def launch_forward(
         ROWS=ROWS,
         COLUMNS=COLUMNS,
         num_warps=WARPS,
+        **launch_options(act_TI, rows),
     )
 
 

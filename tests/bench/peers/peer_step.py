@@ -28,7 +28,11 @@ import psutil
 from bench.peers.documents import COUNT, LONGEST, documents
 
 USUAL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-TARGETS = {"lfm2": ["q_proj", "k_proj", "v_proj", "out_proj", "in_proj", "w1", "w2", "w3"]}
+DELTA = ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"]
+TARGETS = {
+    "lfm2": ["q_proj", "k_proj", "v_proj", "out_proj", "in_proj", "w1", "w2", "w3"],
+    "qwen3_5_text": [*USUAL, *DELTA],
+}
 """All projections of the decoder layers by model_type, where they have other names."""
 RANK = 16
 PLACE, RANKS = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))

@@ -42,7 +42,11 @@ HALF_MEMORY = {("qwen3-4b", 16384, "none"): "offloaded+narrow:32,products"}  # a
 OURS = {"burnish": "16", "burnish-int8": "int8", "burnish-fp8": "fp8"}  # name: --products
 ENGINES = (*OURS, "unsloth", "trl", "liger")
 POLL_S = 0.05
-QLORA_FROM = ("qwen3-4b", "gemma-3-4b")  # fine-tuned over a quantized base, unless --method says otherwise
+QLORA_FROM = (
+    "qwen3-4b",
+    "gemma-3-4b",
+    "qwen3.5-4b",
+)  # fine-tuned over a quantized base, unless --method says otherwise
 MEDIANS = ("tok_s", "wall_tok_s", "step_ms", "peak_allocated_gib", "peak_reserved_gib", "nvml_gib", "first_step_s")
 
 

@@ -30,6 +30,11 @@ LFM2 = {"model_type": "lfm2", "vocab_size": 65536, "block_auto_adjust_ff_dim": F
         "max_position_embeddings": 128000, "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"},
         "layer_types": ["full_attention" if i in {2, 5, 8, 10, 12, 14} else "conv" for i in range(16)],
         "tie_word_embeddings": True} | SPECIAL  # fmt: skip
+QWEN3_5 = {"model_type": "qwen3_5_text", "vocab_size": 248320, "head_dim": 256, "max_position_embeddings": 262144,
+           "tie_word_embeddings": True, "linear_num_key_heads": 16, "linear_key_head_dim": 128,
+           "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "full_attention_interval": 4,
+           "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25,
+                               "mrope_section": [11, 11, 10], "mrope_interleaved": True}} | SPECIAL  # fmt: skip
 TOKENIZER_FILES = ("tokenizer", "chat_template", "special_tokens", "added_tokens", "vocab", "merges")
 # Shapes as in the models' published config.json.
 SHAPES = {
@@ -37,6 +42,11 @@ SHAPES = {
                            "num_attention_heads": 16},
     "qwen3-4b": QWEN3 | {"hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36,
                          "num_attention_heads": 32},
+    # The text part alone, without its vision tower.
+    "qwen3.5-0.8b": QWEN3_5 | {"hidden_size": 1024, "intermediate_size": 3584, "num_hidden_layers": 24,
+                               "num_attention_heads": 8, "num_key_value_heads": 2, "linear_num_value_heads": 16},
+    "qwen3.5-4b": QWEN3_5 | {"hidden_size": 2560, "intermediate_size": 9216, "num_hidden_layers": 32,
+                             "num_attention_heads": 16, "num_key_value_heads": 4, "linear_num_value_heads": 32},
     "qwen2.5-1.5b": {"model_type": "qwen2", "vocab_size": 151936, "hidden_size": 1536, "intermediate_size": 8960,
                      "num_hidden_layers": 28, "num_attention_heads": 12, "num_key_value_heads": 2,
                      "max_position_embeddings": 32768, "tie_word_embeddings": True} | SPECIAL,

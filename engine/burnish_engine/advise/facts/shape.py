@@ -157,7 +157,7 @@ def kv_cache_bytes(spec: DecoderSpec, context: int) -> int:
         elif layer.kind == "sliding_attention":
             total += min(context, spec.sliding_window or context) * per_token
         elif layer.kind == "gated_delta" and spec.delta is not None:
-            total += 4 * (spec.delta.key_dim * spec.delta.output + spec.delta.convolved * (spec.conv_width - 1))
+            total += 4 * (spec.delta.state + spec.delta.convolved * (spec.conv_width - 1))
     return total
 
 

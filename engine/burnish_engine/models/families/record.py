@@ -161,7 +161,7 @@ class Family:
         return named_matrices(spec, layer, self.matrix_names)
 
     def modules(self, spec: DecoderSpec) -> list[Module]:
-        """Return every linear module, layer by layer, in the order of `matrices.STACK_NAMES`."""
+        """Return every linear module, layer by layer, in the model's order."""
         return [module for layer in range(spec.num_layers) for module in self._layer_modules(spec, layer)]
 
     def vectors(self, spec: DecoderSpec) -> list[Vector]:
@@ -220,7 +220,6 @@ class Family:
         """
         scaled, post_or_none = spec.residual_scale != 1.0, spec.sandwich_norms or not spec.pre_norms
         reasons = [
-            ("has gated delta nets", spec.delta is not None),
             ("has an expert that sees every token", spec.experts is not None and spec.experts.shared_size > 0),
             (f"has convolutions of {spec.conv_width} tokens", spec.conv_width > MOST_TAPS),
             ("is a mixture of experts of a kind Burnish does not know", spec.num_experts > 0 and spec.experts is None),

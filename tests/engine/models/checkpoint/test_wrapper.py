@@ -42,9 +42,14 @@ MISTRAL = {**SIZES, "model_type": "mistral", "head_dim": 16, "sliding_window": N
 QWEN = {**SIZES, "model_type": "qwen2", "tie_word_embeddings": False}
 LLAMA = {**SIZES, "model_type": "llama", "tie_word_embeddings": False}
 LFM2 = {**SIZES, "model_type": "lfm2", "layer_types": ["conv", "full_attention", "conv"], "tie_word_embeddings": True}
+QWEN3_5 = {
+    **SIZES, "model_type": "qwen3_5_text", "head_dim": 32, "full_attention_interval": 3, "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16, "tie_word_embeddings": True,
+}  # fmt: skip
 TEXTS = {
     "gemma3": GEMMA, "mistral3": MISTRAL, "llava": LLAMA, "llava_next": LLAMA, "llava_onevision": QWEN,
     "internvl": QWEN, "lfm2_vl": LFM2, "idefics3": LLAMA, "smolvlm": LLAMA,
+    "qwen3_5": QWEN3_5,
 }  # fmt: skip
 
 
@@ -108,7 +113,8 @@ def whole_logits(folder, ids):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "wrapper", [pytest.param(name, marks=() if name in {"gemma3", "mistral3"} else pytest.mark.long) for name in TEXTS]
+    "wrapper",
+    [pytest.param(name, marks=() if name in {"gemma3", "mistral3", "qwen3_5"} else pytest.mark.long) for name in TEXTS],
 )
 def test_the_language_model_alone_says_what_the_whole_model_says(folders, wrapper):
     source, ids = open_model(str(folders(wrapper))), torch.arange(5, 45)[None]

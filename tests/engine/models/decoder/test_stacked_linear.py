@@ -72,6 +72,28 @@ def test_replies_have_the_same_output_and_write_into_what_is_given(parts, monkey
     assert bool(calls) == aligned
 
 
+@pytest.mark.parametrize("kind", ["nf4", "mixed", "training"])
+def test_replies_decode_nf4_inside_the_product(parts, monkeypatch, kind):
+    """Rows in 16 bits beside it are unpacked, and so is everything that is differentiated."""
+    weight, bias, a, b, x = parts
+    stack = lora_linear.Stack(N, K, (lora_linear.StackedAdapter(32, 16, 5, 2.0),))
+    whole = torch.zeros(stack.buffer_shape)
+    stack.fill(whole, a[:1], b[:1])
+    whole = whole.bfloat16()
+    kept = [nf4.quantize(weight[:32]), weight[32:].bfloat16() if kind == "mixed" else nf4.quantize(weight[32:])]
+    frozen = QuantizedWeight(kept, whole[N:, :K], whole[:N, K:], torch.full_like(whole, torch.nan))
+    linear = StackedLinear(stack, frozen, bias.bfloat16(), decodes=kind != "training")
+    monkeypatch.setattr(matrix_weights, "use_kernels", lambda _x: True)
+    x_TE, out = linear.new_input(T, x.bfloat16()), torch.empty(T, N, dtype=torch.bfloat16)
+    x_TE[:, :K] = x
+    found = linear.forward(x_TE, out)
+    assert frozen.scratch[:N, :K].isnan().all() == (kind == "nf4")
+    unpacked = nf4.dequantize_stack(kept, torch.empty(N, K, dtype=torch.bfloat16), torch.bfloat16).float()
+    wanted = reference.lora_linear(x, unpacked, bias, a[:1], b[:1], stack.adapters)
+    torch.testing.assert_close(found.float(), wanted, rtol=0.05, atol=0.05)
+    assert found.data_ptr() == out.data_ptr()
+
+
 def test_gradients_are_those_of_autograd(parts):
     weight, bias, a, b, x = parts
     leaves = [x.clone().requires_grad_(), *(one.clone().requires_grad_() for one in (*a, *b))]

@@ -11,12 +11,16 @@ import torch
 
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.mixers.attention.paged_cache import page_bytes
+from burnish_engine.models.decoder.mixers.gated_delta.cache import row_bytes
+from burnish_engine.models.decoder.mixers.gated_delta.declared import prompt_numbers
 from burnish_engine.models.generation.packed_prompts import PROMPT_TOKENS
 from burnish_engine.models.generation.paged.slots import ReplySlots
 from burnish_kernels.paged_attention.op import PAGE
 
 PAGES_SHARE, PROMPTS_SHARE = 0.65, 0.25
 """Shares of free memory for pages and for reading prompts; the rest is for the steps."""
+STATES_SHARE = 0.4
+"""Most of free memory that the states of gated delta nets take before that."""
 _LEAST_PROMPT_TOKENS = 256  # tokens of prompts read at once, however little memory there is
 
 
@@ -53,25 +57,26 @@ class SlotRoom:
     stops: frozenset[int]
 
     @staticmethod
-    def wanted(texts: Sequence[int], together: int) -> RoomSize:
-        """Return what replies need.
+    def wanted(texts: Sequence[int], together: int, decoder: Decoder) -> RoomSize:
+        """Return what replies need; of slots with states only as many as fit.
 
         Args:
             texts: most tokens of each prompt with its reply, the longest first.
             together: most replies that grow at the same time.
+            decoder: decoder that makes the replies.
         """
-        slots = min(together, len(texts))
+        slots = min(together, len(texts), _most_slots(decoder))
         pages = sum(-(-tokens // PAGE) for tokens in texts[:slots])
         row_pages = -(-texts[0] // PAGE)
         return RoomSize(slots, pages, 1 << (row_pages - 1).bit_length())
 
     @classmethod
     def build(cls, size: RoomSize, decoder: Decoder, stops: Set[int]) -> SlotRoom:
-        """Allocate slots, and as many pages as are wanted and fit the free memory; at least one.
+        """Allocate slots, and as many pages as are wanted and fit the free memory beside states; at least one.
 
         Free memory may lie in pieces, so that less of it is found than counted.
         """
-        free = _free_bytes(decoder.device)
+        free = _free_bytes(decoder.device) - size.slots * row_bytes(decoder.spec, decoder.dtype)
         pages = min(size.pages, _most_pages(decoder, free))
         prompt_tokens = _prompt_tokens(decoder, free)
         while True:
@@ -98,6 +103,12 @@ def _free_bytes(device: torch.device) -> float:
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
+def _most_slots(decoder: Decoder) -> int:
+    """Return the number of slots whose states fit; one at least."""
+    each = row_bytes(decoder.spec, decoder.dtype)
+    return max(1, int(min(_free_bytes(decoder.device) * STATES_SHARE / each, 1 << 30))) if each else 1 << 30
+
+
 def _most_pages(decoder: Decoder, free: float) -> int:
     """Return the number of pages that fit; one at least."""
     each = page_bytes(decoder.spec, decoder.dtype)
@@ -109,7 +120,6 @@ def _prompt_tokens(decoder: Decoder, free: float) -> int:
     spec = decoder.spec
     feed_forward = spec.intermediate_size * max(spec.experts_per_token, 1)
     heads = (spec.num_heads + 2 * spec.num_kv_heads) * spec.head_dim
-    each = (
-        4 * spec.hidden_size + max(3 * feed_forward, heads + spec.num_heads * spec.head_dim)
-    ) * decoder.dtype.itemsize
+    mixer = max(heads + spec.num_heads * spec.head_dim, prompt_numbers(spec))
+    each = (4 * spec.hidden_size + max(3 * feed_forward, mixer)) * decoder.dtype.itemsize
     return int(max(_LEAST_PROMPT_TOKENS, min(PROMPT_TOKENS, free * PROMPTS_SHARE / each)))

@@ -58,13 +58,13 @@ def by_name(ranked):
 # Machine, target, weights of the first model between.
 FIRST = [
     ("laptop_4060", "phone", 2.5, 3.5),
-    ("laptop_4060", "laptop", 7, 8.5),
-    ("desktop_4060", "laptop", 7, 8.5),
+    ("laptop_4060", "laptop", 7, 9),
+    ("desktop_4060", "laptop", 7, 9),
     ("rtx_2080", "laptop", 1, 2),
     ("pair_4090", "phone", 1.5, 3.5),
-    ("pair_4090", "laptop", 4, 8.5),
-    ("pair_3090_nvlink", "laptop", 4, 8.5),
-    ("single_5090", "laptop", 4, 8.5),
+    ("pair_4090", "laptop", 4, 9),
+    ("pair_3090_nvlink", "laptop", 4, 9),
+    ("single_5090", "laptop", 4, 9),
     ("single_5090", "desktop", 4, 15),
     ("h100", "phone", 1.5, 3.5),
     ("h100", "laptop", 7, 9),

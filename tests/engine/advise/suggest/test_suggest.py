@@ -255,7 +255,7 @@ def test_how_the_memory_is_used_is_left_to_the_plan():
     for where in (MACHINES["laptop_4060"], MACHINES["pair_4090"], H100, CPU_16):
         suggestion = ask(where, data=CHATS)
         recipe = recipe_of(suggestion)
-        assert not recipe.train.recompute
+        assert not recipe.train.recompute or suggestion.plan.memory_plan is None
         assert recipe.memory.layers == "auto"
         assert suggestion.plan.memory_bytes <= suggestion.plan.memory_budget_bytes
 
@@ -306,15 +306,17 @@ def test_memory_held_by_others_makes_the_suggestion_smaller():
 
 @pytest.mark.full
 def test_a_model_that_has_to_be_fetched_is_said_with_its_command_and_what_can_start_now():
-    text = " ".join(ask(H100).warnings)
-    assert "burnish models fetch Qwen/Qwen3-8B" in text
+    found = ask(H100)
+    text = " ".join(found.warnings)
+    assert f"burnish models fetch {found.model}" in text
     assert "--model embedded" in text
-    assert "burnish models fetch" not in " ".join(ask(H100, here={"Qwen/Qwen3-8B"}).warnings)
+    assert "burnish models fetch" not in " ".join(ask(H100, here={found.model}).warnings)
 
 
 def test_the_download_counts_as_disk():
-    fetched = ask(H100, here={"Qwen/Qwen3-8B"}).plan.disk_bytes
-    assert ask(H100).plan.disk_bytes - fetched == pytest.approx(16.4e9, rel=0.01)
+    found = ask(H100)
+    fetched = ask(H100, here={found.model}).plan.disk_bytes
+    assert found.plan.disk_bytes - fetched == find_model(found.model).download_bytes > 1e9
 
 
 def test_a_chosen_model_is_kept_even_where_another_would_be_better():

@@ -15,6 +15,8 @@ from burnish_engine.models.transformers_path import plain
 from support.models.tiny import make_tokenizer
 
 WINDOW = 16
+SHARED_GATE = "shared_expert_gate"
+"""Linear layer of one output, which gets no adapter."""
 ORIGINAL_CONTEXT = 32
 
 _COMMON = {
@@ -242,6 +244,17 @@ MIXTURES = {
             "mlp_only_layers": [1],
         },
     ),
+    "qwen2-moe": (
+        "qwen2_moe",
+        {
+            "num_hidden_layers": 3,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 64,
+            "shared_expert_intermediate_size": 96,
+            "mlp_only_layers": [1],
+        },
+    ),
     "olmoe": ("olmoe", {"intermediate_size": 64, "num_experts": 8, "num_experts_per_tok": 2, "clip_qkv": 1.5}),
     "mixtral": ("mixtral", {"intermediate_size": 128, "num_local_experts": 4, "sliding_window": WINDOW}),
     "lfm2-moe": (
@@ -352,6 +365,8 @@ def lora(
     if experts is not None:
         names = [f"experts.{stack}" for stack in stacks]
         more = {"target_parameters": names, "rank_pattern": dict.fromkeys(names, experts)}
+    if any(name.endswith(SHARED_GATE) for name, _ in model.named_modules()):
+        more["exclude_modules"] = [SHARED_GATE]
     config = LoraConfig(
         r=rank,
         lora_alpha=alpha,

@@ -21,7 +21,7 @@ _FALLBACK = {
     "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL", "IQ3_S": "IQ4_NL", "IQ3_XXS": "IQ4_NL",
     "IQ2_S": "IQ4_NL", "Q3_K": "Q4_0", "Q2_K": "Q4_0",
 }  # fmt: skip
-_KEPT = re.compile(r"_norm\.weight$|ffn_gate_inp\.weight$|shortconv\.conv\.weight$")
+_KEPT = re.compile(r"_norm\.weight$|ffn_gate_inp(_shexp)?\.weight$|shortconv\.conv\.weight$")
 _DENSE_PART = re.compile(r"blk\.(\d+)\.(ffn_(?:gate|up|down))\.weight")
 _VALUES = re.compile(r"attn_(?:v|qkv)\.weight")  # `category_is_attn_v`
 _PLAIN_OUTPUT = {"Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_0", "Q4_0", "Q4_1"}
@@ -87,13 +87,13 @@ def choose_types(
     tied = all(tensor.name != "output.weight" for tensor in tensors)
     values = _layer_positions(tensors, lambda name: _VALUES.search(name) is not None)
     downs = _layer_positions(tensors, lambda name: "ffn_down" in name and name.endswith("weight"))
-    rules = _TypeRules(quant, values, downs, gqa, experts, importance)
+    rules = _TypeRules(quant, values, downs, len(set(map(_layer, downs))), gqa, experts, importance)
     return [_choose(tensor, rules, tied=tied) for tensor in tensors]
 
 
 def _layer_positions(tensors: Sequence[TensorShape], wanted: Callable[[str], bool]) -> dict[str, int]:
-    """Number the tensors of a kind in layer order: name to position."""
-    names = sorted((tensor.name for tensor in tensors if wanted(tensor.name)), key=_layer)
+    """Number the tensors of a kind in the order of layers and names: name to position."""
+    names = sorted((tensor.name for tensor in tensors if wanted(tensor.name)), key=lambda name: (_layer(name), name))
     return {name: position for position, name in enumerate(names)}
 
 
@@ -102,6 +102,7 @@ class _TypeRules:
     quant: GgufType
     values: dict[str, int]
     downs: dict[str, int]
+    layers: int
     gqa: int
     experts: int
     importance: bool
@@ -118,7 +119,8 @@ class _TypeRules:
         if ("attn_k.weight" in name or "attn_q.weight" in name) and self.quant == "IQ3_XXS":
             return "IQ2_S"
         if name in self.downs:
-            return self._down(self.downs[name], len(self.downs), kind)
+            position = _layer(name) if self.experts > 1 else self.downs[name]
+            return self._down(position, self.layers, kind)
         if "attn_output.weight" in name:
             return self._output(kind)
         return kind
@@ -165,7 +167,7 @@ class _TypeRules:
         if self.experts == 8 and "attn_k.weight" in name:
             return "Q4_K"
         if name in self.downs:
-            return "IQ3_S" if self.downs[name] < len(self.downs) // 8 else kind
+            return "IQ3_S" if self.downs[name] < self.layers // 8 else kind
         if "attn_output.weight" in name:
             return "Q5_K" if self.experts == 8 else "IQ3_S"
         return kind
@@ -248,8 +250,14 @@ def _with_experts(tensor: TensorShape, spec: DecoderSpec) -> list[TensorShape]:
     made = [TensorShape(f"{block}.{found[2]}_exps.weight", (experts.count, rows, columns), kind)]
     if experts.bias:
         made.append(TensorShape(f"{block}.{found[2]}_exps.bias", (experts.count, rows), "F32"))
+    if experts.shared_size:
+        wide = experts.shared_size
+        shared = (spec.hidden_size, wide) if found[2] == "ffn_down" else (wide, spec.hidden_size)
+        made.append(TensorShape(f"{block}.{found[2]}_shexp.weight", shared))
     if found[2] == "ffn_gate":
         made.append(TensorShape(f"{block}.ffn_gate_inp.weight", (experts.count, spec.hidden_size), "F32"))
+        if experts.shared_size:
+            made.append(TensorShape(f"{block}.ffn_gate_inp_shexp.weight", (1, spec.hidden_size), "F32"))
     return made
 
 

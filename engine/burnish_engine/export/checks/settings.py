@@ -120,6 +120,12 @@ def _expert_settings(spec: DecoderSpec) -> list[MetadataSetting]:
         MetadataSetting("expert_feed_forward_length", "width of an expert", experts.size, size_by_default),
         MetadataSetting("expert_weights_scale", "factor of the experts' weights", experts.scale, 1.0),
     ]
+    if experts.shared_size:  # a file without it has the width of the dense feed-forward
+        made.append(
+            MetadataSetting(
+                "expert_shared_feed_forward_length", "width of the expert of all tokens", experts.shared_size
+            )
+        )
     if experts.router == "sigmoid":
         dense = [layer.is_mixture for layer in spec.layers].index(True)
         made.append(MetadataSetting("expert_gating_func", "function of the router", 2.0))  # sigmoid

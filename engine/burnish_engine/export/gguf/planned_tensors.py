@@ -17,7 +17,7 @@ from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.families.rules.gguf import EXPERT_TENSORS, GgufRules
 
 _IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
-_PRECISE = "ffn_gate_inp.weight"  # llama.cpp's converter leaves routers in F32 too
+_PRECISE = ("ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight")  # llama.cpp's converter leaves routers in F32 too
 _CONVOLUTION = "shortconv.conv.weight"
 
 
@@ -77,7 +77,7 @@ def plan_tensors(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) ->
         shape = (rows // len(parts), *row)
         for part, name in enumerate(parts):
             make = partial(_rows, load, base, part * shape[0], shape)
-            precise = len(shape) < 2 or name.endswith((_PRECISE, _CONVOLUTION))
+            precise = len(shape) < 2 or name.endswith((*_PRECISE, _CONVOLUTION))
             planned.append(PlannedTensor(name, shape, make, full_precision=precise))
     planned += [one for stack in weights.stacks.values() for one in _stack(weights, stack)]
     _check_complete({tensor.name for tensor in planned}, rules, spec)

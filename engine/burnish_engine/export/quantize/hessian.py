@@ -23,8 +23,15 @@ MOST_HESSIAN_BYTES: Final = 2 * 1024**3
 """Largest memory for Hessians during gathering, bytes, on the device that computes; at most a quarter of its free
 memory."""
 
-_READS_THE_SAME: Final = {"attn_k": "attn_q", "attn_v": "attn_q", "ffn_up": "ffn_gate"}
-_LINEAR = re.compile(r"(blk\.\d+)\.(attn_(?:q|k|v|qkv|output)|ffn_(?:gate|up|down)|shortconv\.(?:in|out)_proj)\.weight")
+_READS_THE_SAME: Final = {
+    "attn_k": "attn_q",
+    "attn_v": "attn_q",
+    "ffn_up": "ffn_gate",
+    "ffn_up_shexp": "ffn_gate_shexp",
+}
+_LINEAR = re.compile(
+    r"(blk\.\d+)\.(attn_(?:q|k|v|qkv|output)|ffn_(?:gate|up|down)(?:_shexp)?|shortconv\.(?:in|out)_proj)\.weight"
+)
 
 
 class _Shaped(Protocol):

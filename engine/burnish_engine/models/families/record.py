@@ -221,7 +221,6 @@ class Family:
         scaled, post_or_none = spec.residual_scale != 1.0, spec.sandwich_norms or not spec.pre_norms
         reasons = [
             ("has gated delta nets", spec.delta is not None),
-            ("has an expert that sees every token", spec.experts is not None and spec.experts.shared_size > 0),
             (f"has convolutions of {spec.conv_width} tokens", spec.conv_width > MOST_TAPS),
             ("is a mixture of experts of a kind Burnish does not know", spec.num_experts > 0 and spec.experts is None),
             (
@@ -319,7 +318,8 @@ def rotary_dim(partial: float, spec: DecoderSpec) -> int:
 
 
 def _widths(spec: DecoderSpec) -> set[int]:
-    return {feed_forward_width(spec, layer) for layer in spec.layers}
+    shared = spec.experts.shared_size if spec.experts is not None else 0
+    return {shared, *(feed_forward_width(spec, layer) for layer in spec.layers)}
 
 
 def _has_odd_experts(spec: DecoderSpec) -> bool:

@@ -61,6 +61,10 @@ FAMILIES = {
     "apertus": {"hidden_act": "xielu", "tie_word_embeddings": False},
     "lfm3": {"layer_types": ["conv", "full_attention", "sliding_attention"], "sliding_window": 32},
     "qwen3_moe": {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 128, "mlp_only_layers": [1]},
+    "qwen2_moe": {
+        "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 128, "mlp_only_layers": [1],
+        "shared_expert_intermediate_size": 192,
+    },
     "olmoe": {"intermediate_size": 128, "num_experts": 6, "num_experts_per_tok": 2},
     "mixtral": {"intermediate_size": 128, "num_local_experts": 4},
     "lfm2_moe": {
@@ -69,7 +73,7 @@ FAMILIES = {
     },
     "gpt_oss": {"intermediate_size": 128, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 32},
 }  # fmt: skip
-MIXTURES = ["qwen3_moe", "olmoe", "mixtral", "lfm2_moe", "gpt_oss"]
+MIXTURES = ["qwen3_moe", "qwen2_moe", "olmoe", "mixtral", "lfm2_moe", "gpt_oss"]
 ADAPTERS = {
     "all": AdapterSection(rank=8),
     "some": AdapterSection(rank=24, targets=["q_proj", "v_proj", "up_proj", "down_proj", "in_proj", "w1", "w2"]),

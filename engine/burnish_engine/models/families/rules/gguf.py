@@ -22,6 +22,8 @@ HEAD_NORMS = ("attn_q_norm", "attn_k_norm")
 FEED_FORWARD_PARTS = ("ffn_gate", "ffn_up", "ffn_down")
 MIXTURE_PARTS = ("ffn_gate_inp", *EXPERT_TENSORS.values())
 """Tensors of a mixture's layer: router and experts."""
+SHARED_PARTS = ("ffn_gate_inp_shexp", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp")
+"""Tensors of an expert that sees every token: the logit of its scale, and its maps."""
 
 
 def usual_parts(layer: LayerSpec) -> tuple[str, ...]:

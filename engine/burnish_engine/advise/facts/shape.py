@@ -35,7 +35,7 @@ def parameters(spec: DecoderSpec) -> int:
         return total
     # One expert of each mixture is counted up to here.
     others = (spec.num_experts - 1) * 3 * spec.hidden_size * spec.intermediate_size
-    beside = spec.hidden_size * spec.num_experts + _mixture_vectors(spec)
+    beside = spec.hidden_size * spec.num_experts + _beside_experts(spec)
     return total + sum(layer.is_mixture for layer in spec.layers) * (others + beside)
 
 
@@ -160,8 +160,14 @@ def _weights(spec: DecoderSpec, layers: list[LayerSpec]) -> int:
     return alphas + sum(math.prod(tensor.shape) for tensor in spec_shapes(spec.model_copy(update={"layers": layers})))
 
 
-def _mixture_vectors(spec: DecoderSpec) -> int:
-    """Count a mixture layer's weights beside its matrices: gpt-oss has router and expert biases and a sink a head."""
-    if spec.experts is None or not spec.experts.bias:
+def _beside_experts(spec: DecoderSpec) -> int:
+    """Count a mixture layer's weights beside router and experts.
+
+    They are those of the expert that sees every token, and gpt-oss's router and expert biases with a sink a head.
+    """
+    if spec.experts is None:
         return 0
-    return spec.num_experts * (1 + 2 * spec.intermediate_size + spec.hidden_size) + spec.num_heads
+    shared = spec.hidden_size * (3 * spec.experts.shared_size + 1) if spec.experts.shared_size else 0
+    if not spec.experts.bias:
+        return shared
+    return shared + spec.num_experts * (1 + 2 * spec.intermediate_size + spec.hidden_size) + spec.num_heads

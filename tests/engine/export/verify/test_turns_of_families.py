@@ -71,6 +71,7 @@ TURNS = {
     "GLM-4": ("zai-org/glm-4-9b-chat-hf", GLM4, None, "<|endoftext|>", False, "<|endoftext|>"),
     "GLM-4-0414": ("zai-org/GLM-4-9B-0414", GLM4, None, "<|endoftext|>", False, "<|endoftext|>"),
     "Qwen3-MoE": ("Qwen/Qwen3-30B-A3B", *TEMPLATES["qwen3"], False, "<|im_end|>"),
+    "Qwen2-MoE": ("Qwen/Qwen1.5-MoE-A2.7B", *TEMPLATES["qwen2.5"], False, "<|im_end|>"),
     "OLMoE": ("allenai/OLMoE-1B-7B-0924", *TEMPLATES["olmo2"], False, "<|endoftext|>"),
     "Mixtral": ("mistralai/Mixtral-8x7B-v0.1", *TEMPLATES["mistral"], True, "</s>"),
     "LFM2-MoE": ("LiquidAI/LFM2-8B-A1B", LFM2, "<|startoftext|>", "<|im_end|>", True, "<|im_end|>"),

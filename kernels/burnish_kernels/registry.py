@@ -24,6 +24,7 @@ OPS = (
     "sample",
     "gather",
     "short_conv",
+    "head_gate",
     "moe_route",
     "moe_sort",
     "moe_unpack",

@@ -17,6 +17,7 @@ from burnish_engine.models.families.lfm import LFM2, LFM2_MOE
 from burnish_engine.models.families.llama import LLAMA
 from burnish_engine.models.families.olmo import OLMOE
 from burnish_engine.models.families.qwen import QWEN2, QWEN3, QWEN3_MOE
+from burnish_engine.models.families.qwen3_5 import QWEN3_5
 
 _QWEN3: dict[str, Any] = {
     "model_type": QWEN3.model_type,
@@ -81,6 +82,12 @@ _QWEN3_MOE: dict[str, Any] = {
     "moe_intermediate_size": 768,
     "norm_topk_prob": True,
 }
+_QWEN3_5: dict[str, Any] = {
+    "model_type": QWEN3_5.model_type,
+    "vocab_size": 248320,
+    "max_position_embeddings": 262_144,
+    "rope_theta": 10_000_000,
+}
 _GPT_OSS: dict[str, Any] = {
     "model_type": GPT_OSS.model_type,
     "vocab_size": 201088,
@@ -142,6 +149,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "lfm2.5-350m": {**_LFM2, **_sizes(1024, 4608, 16, 16, 8, tied=True)},
     "lfm2.5-1.2b": {**_LFM2, **_sizes(2048, 8192, 16, 32, 8, tied=True)},
     "qwen3-4b": {**_QWEN3, **_sizes(2560, 9728, 36, 32, 8, tied=True)},
+    "qwen3.5-0.8b": {**_QWEN3_5, "linear_num_value_heads": 16, **_sizes(1024, 3584, 24, 8, 2, tied=True)},
+    "qwen3.5-4b": {**_QWEN3_5, **_sizes(2560, 9216, 32, 16, 4, tied=True)},
+    "qwen3.5-9b": {**_QWEN3_5, **_sizes(4096, 12288, 32, 16, 4, tied=False)},
     "llama-3.1-8b": {**_LLAMA3, "head_dim": 128, **_sizes(4096, 14336, 32, 32, 8, tied=False)},
     "llama-3.1-70b": {**_LLAMA3, "head_dim": 128, **_sizes(8192, 28672, 80, 64, 8, tied=False)},
     "qwen3-14b": {**_QWEN3, **_sizes(5120, 17408, 40, 40, 8, tied=False)},
@@ -179,6 +189,8 @@ def shape(name: str, layers: int = 0) -> DecoderSpec:
 
 _ZEROS = ("bias", ".sinks")
 """Endings of the names of tensors that are 0 before training."""
+_GAINS = ("linear_attn.norm.weight",)
+"""Endings of the names of norms that multiply by their weight where the model's others multiply by 1 + weight."""
 _MXFP4_SCALE = 120  # 2^-7: random codes, of which the largest is 6, then deviate by 0.023
 _PIECE = 1 << 24  # numbers drawn at once for a matrix that is not on the device
 
@@ -213,7 +225,7 @@ class RandomWeights:
             return torch.zeros(shape)
         if len(shape) == 2:  # equal rows of a router would send every token to the first experts
             return self._draw(torch.empty(shape, device=self._device))
-        return torch.full(shape, self._norm_weight)
+        return torch.full(shape, self._norm_weight if len(shape) == 1 and not name.endswith(_GAINS) else 1.0)
 
     def read_into(self, name: str, destination: torch.Tensor, rows: slice | None = None) -> None:  # noqa: ARG002
         """Fill a matrix, or some of its rows, with transformers' initial standard deviation, wherever it is."""

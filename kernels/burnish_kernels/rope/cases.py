@@ -48,6 +48,8 @@ def cases() -> list[Case]:
             _case("gradient-in-place", SHAPES["partial"], dtype, norm="norm", in_place=True),
             _case("interleaved", SHAPES["odd-sizes"], dtype, norm="norm", interleaved=True),
             _case("interleaved", SHAPES["partial"], dtype, in_place=True, interleaved=True),
+            _case("gated", SHAPES["partial"], dtype, norm="1+norm", padding=8, query_spacing=256),
+            _case("gated", SHAPES["odd-sizes"], dtype, query_spacing=80),
         ]
     # The last token begins 2^31 elements behind the first.
     far = _case("far", (3, 2, 1, 64, 64), torch.bfloat16, norm="norm", padding=1 << 30)
@@ -63,11 +65,12 @@ def _case(
     padding: int = 0,
     in_place: bool = False,
     interleaved: bool = False,
+    query_spacing: int | None = None,
 ) -> Case:
     kind = str(dtype).removeprefix("torch.")
     full = "-".join(part for part in (name, "x".join(map(str, shape)), kind, norm) if part)
     options = {"shape": shape, "dtype": dtype, "norm": norm, "padding": padding, "in_place": in_place}
-    options["interleaved"] = interleaved
+    options |= {"interleaved": interleaved, "query_spacing": query_spacing}
     return Case(full, TOLERANCE[dtype], options)
 
 
@@ -87,32 +90,34 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     tokens, num_heads, num_kv_heads, head_dim, rotary = case.options["shape"]
     dtype, norm, in_place = (case.options[name] for name in ("dtype", "norm", "in_place"))
     form = {"one_plus_weight": norm == "1+norm", "interleaved": case.options["interleaved"]}
+    spacing = case.options["query_spacing"] or head_dim
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*size: int) -> torch.Tensor:
         return torch.randn(*size, generator=generator).to(dtype)
 
-    inputs = {"qkv": draw(tokens, (num_heads + 2 * num_kv_heads) * head_dim)}
+    inputs = {"qkv": draw(tokens, num_heads * spacing + 2 * num_kv_heads * head_dim)}
     inputs |= {"dq": draw(tokens, num_heads, head_dim), "dk": draw(tokens, num_kv_heads, head_dim)}
     weights = [draw(head_dim), draw(head_dim)] if norm else [None, None]
     table, index = (None, None) if not rotary else (_table(tokens, rotary), _index(tokens))
     sizes = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
-    exact = _exact(inputs, weights, table, index, sizes, form)
+    exact = _exact(inputs, weights, table, index, {**sizes, "spacing": spacing}, form)
 
     buffers = StridedBuffers(tokens, case.options["padding"], dtype, device)
-    q_width, qk_width = num_heads * head_dim, (num_heads + num_kv_heads) * head_dim
+    q_width, qk_width = num_heads * spacing, num_heads * spacing + num_kv_heads * head_dim
 
     def parts(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        q, k = rows[:, :q_width], rows[:, q_width:qk_width]
-        return q.unflatten(1, (num_heads, head_dim)), k.unflatten(1, (num_kv_heads, head_dim))
+        q, k = rows[:, :q_width].unflatten(1, (num_heads, spacing)), rows[:, q_width:qk_width]
+        return q[..., :head_dim], k.unflatten(1, (num_kv_heads, head_dim))
 
     def heads(q: torch.Tensor | None = None, k: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Lay out queries and keys with different strides."""
-        q, k = buffers.new(q_width, q), buffers.new(qk_width - q_width, k)
+        q, k = buffers.new(num_heads * head_dim, q), buffers.new(qk_width - q_width, k)
         return q.unflatten(1, (num_heads, head_dim)), k.unflatten(1, (num_kv_heads, head_dim))
 
     moved = [None if tensor is None else tensor.to(device) for tensor in (table, index, *weights)]
     options: dict[str, Any] = {**sizes, "q_weight_D": moved[2], "k_weight_D": moved[3], "eps": EPS, **form}
+    options["query_spacing"] = case.options["query_spacing"]
     qkv = buffers.new(inputs["qkv"].shape[1], inputs["qkv"])
     results = parts(qkv) if in_place and not norm else heads()
     op.forward(qkv, moved[0], moved[1], q_out=results[0], k_out=results[1], **options)
@@ -123,7 +128,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     if in_place:
         upstream = tuple(own.copy_(dy) for own, dy in zip(parts(gradient), upstream, strict=True))
     op.backward(*upstream, qkv if norm else None, moved[0], moved[1], dqkv_out=gradient, **options)
-    if not untouched or gradient[:, qk_width:].isfinite().any() or buffers.spoiled():
+    between = gradient[:, :q_width].unflatten(1, (num_heads, spacing))[..., head_dim:]
+    if not untouched or any(rest.isfinite().any() for rest in (between, gradient[:, qk_width:])) or buffers.spoiled():
         return math.inf
     return max(_error(ours, theirs) for ours, theirs in zip((*results, *parts(gradient)), exact, strict=True))
 
@@ -159,12 +165,12 @@ def _exact(
     head_dim = sizes["head_dim"]
     wide = None if table is None else table.double()
     outputs, gradients, start = [], [], 0
-    for heads, weight, dy in (
-        (sizes["num_heads"], weights[0], inputs["dq"]),
-        (sizes["num_kv_heads"], weights[1], inputs["dk"]),
+    for heads, spacing, weight, dy in (
+        (sizes["num_heads"], sizes["spacing"], weights[0], inputs["dq"]),
+        (sizes["num_kv_heads"], head_dim, weights[1], inputs["dk"]),
     ):
-        part = inputs["qkv"][:, start : start + heads * head_dim].unflatten(1, (heads, head_dim))
-        start += heads * head_dim
+        part = inputs["qkv"][:, start : start + heads * spacing].unflatten(1, (heads, spacing))[..., :head_dim]
+        start += heads * spacing
         leaf = part.double().requires_grad_()
         weight_D = None if weight is None else weight.double()
         y = reference.forward(leaf, wide, index, weight_D=weight_D, eps=EPS, **form)
@@ -196,15 +202,21 @@ def compilations() -> list[Compilation]:
     """List both kernels for the head sizes of known models, and layers without positions."""
     from burnish_kernels.rope import kernel, launch_kernels
 
-    shapes = {**MODELS, "16+4x128-none": (16, 4, 128, 0, True), "16+16x80-partial": (16, 16, 80, 32, False)}
+    shapes = {
+        **MODELS,
+        "16+4x128-none": (16, 4, 128, 0, True),
+        "16+16x80-partial": (16, 16, 80, 32, False),
+        "16+4x256-norm-gated": (16, 4, 256, 64, True),
+    }
     found = []
     for pointer in TYPES.values():
         for name, (num_heads, num_kv_heads, head_dim, rotary, norm) in shapes.items():
             if pointer == "*fp16" and "norm" not in name:
                 continue  # hardly differs from bf16
             constants = launch_kernels.configuration(
-                num_heads, num_kv_heads, head_dim, rotary, norm=norm, in_place=False
-            )
+                num_heads, num_kv_heads, head_dim, rotary, norm=norm, in_place=False,
+                query_spacing=2 * head_dim if name.endswith("gated") else None,
+            )  # fmt: skip
             constants |= {"ONE_PLUS": head_dim == 256, "INTERLEAVED": name.endswith("interleaved")}
             for function, pointers, strides in (
                 (kernel.rope_forward_kernel, ("q_in", "k_in", "q_weight", "k_weight", "q", "k"), ("in", "q", "k")),

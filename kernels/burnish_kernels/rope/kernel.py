@@ -99,6 +99,7 @@ def _forward_rows(
     T,
     eps,
     HEADS: tl.constexpr,
+    SPACING: tl.constexpr,
     D: tl.constexpr,
     HALF: tl.constexpr,
     INTERLEAVED: tl.constexpr,
@@ -113,9 +114,9 @@ def _forward_rows(
     row = program * ROWS + tl.arange(0, ROWS)
     token = row // HEADS
     valid = token < T
-    head = ((row % HEADS) * D)[:, None]
-    x_rows = x_ptr + token.to(tl.int64)[:, None] * x_stride + head
-    y_rows = y_ptr + token.to(tl.int64)[:, None] * y_stride + head
+    head = (row % HEADS)[:, None]
+    x_rows = x_ptr + token.to(tl.int64)[:, None] * x_stride + head * SPACING
+    y_rows = y_ptr + token.to(tl.int64)[:, None] * y_stride + head * D
     square = tl.zeros([ROWS], tl.float32)
     if HALF > 0:
         half = tl.arange(0, HALF_BLOCK)[None, :]
@@ -162,6 +163,7 @@ def _backward_rows(
     T,
     eps,
     HEADS: tl.constexpr,
+    SPACING: tl.constexpr,
     D: tl.constexpr,
     HALF: tl.constexpr,
     INTERLEAVED: tl.constexpr,
@@ -176,10 +178,10 @@ def _backward_rows(
     row = program * ROWS + tl.arange(0, ROWS)
     token = row // HEADS
     valid = token < T
-    head = ((row % HEADS) * D)[:, None]
-    dy_rows = dy_ptr + token.to(tl.int64)[:, None] * dy_stride + head
-    x_rows = x_ptr + token.to(tl.int64)[:, None] * x_stride + head
-    dx_rows = dx_ptr + token.to(tl.int64)[:, None] * dx_stride + head
+    head = (row % HEADS)[:, None]
+    dy_rows = dy_ptr + token.to(tl.int64)[:, None] * dy_stride + head * D
+    x_rows = x_ptr + token.to(tl.int64)[:, None] * x_stride + head * SPACING
+    dx_rows = dx_ptr + token.to(tl.int64)[:, None] * dx_stride + head * SPACING
     square = tl.zeros([ROWS], tl.float32)  # of the values before the norm
     dot = tl.zeros([ROWS], tl.float32)  # of these values and the gradients that arrive at them
     if HALF > 0:
@@ -219,7 +221,7 @@ def _backward_rows(
 
 @triton.jit(do_not_specialize=["T"])
 def rope_forward_kernel(
-    q_in_ptr,  # [T, N, D]
+    q_in_ptr,  # [T, N, D], Q_SPACING from head to head
     k_in_ptr,  # [T, M, D], the queries' token stride
     table_ptr,  # [P, 2·HALF] fp32, cosines then sines; read only if HALF
     index_ptr,  # [T] int32; read only if HALF
@@ -234,6 +236,7 @@ def rope_forward_kernel(
     eps,
     N: tl.constexpr,
     M: tl.constexpr,
+    Q_SPACING: tl.constexpr,
     D: tl.constexpr,
     HALF: tl.constexpr,
     INTERLEAVED: tl.constexpr,
@@ -250,12 +253,12 @@ def rope_forward_kernel(
     if program < q_programs:
         _forward_rows(
             program, q_in_ptr, q_weight_ptr, q_ptr, in_stride, q_stride, table_ptr, index_ptr, T, eps,
-            N, D, HALF, INTERLEAVED, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
+            N, Q_SPACING, D, HALF, INTERLEAVED, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
         )  # fmt: skip
     else:
         _forward_rows(
             program - q_programs, k_in_ptr, k_weight_ptr, k_ptr, in_stride, k_stride, table_ptr, index_ptr, T, eps,
-            M, D, HALF, INTERLEAVED, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
+            M, D, D, HALF, INTERLEAVED, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
         )  # fmt: skip
 
 
@@ -263,13 +266,13 @@ def rope_forward_kernel(
 def rope_backward_kernel(
     dq_ptr,  # [T, N, D]
     dk_ptr,  # [T, M, D]
-    q_in_ptr,  # [T, N, D], before the norm; read only with NORM
+    q_in_ptr,  # [T, N, D], before the norm, Q_SPACING from head to head; read only with NORM
     k_in_ptr,  # [T, M, D], the queries' token stride; read only with NORM
     table_ptr,  # [P, 2·HALF] fp32, cosines then sines; read only if HALF
     index_ptr,  # [T] int32; read only if HALF
     q_weight_ptr,  # [D], read only with NORM
     k_weight_ptr,  # [D], read only with NORM
-    q_out_ptr,  # [T, N, D]
+    q_out_ptr,  # [T, N, D], Q_SPACING from head to head
     k_out_ptr,  # [T, M, D], the queries' token stride
     T,
     dq_stride,
@@ -279,6 +282,7 @@ def rope_backward_kernel(
     eps,
     N: tl.constexpr,
     M: tl.constexpr,
+    Q_SPACING: tl.constexpr,
     D: tl.constexpr,
     HALF: tl.constexpr,
     INTERLEAVED: tl.constexpr,
@@ -296,11 +300,11 @@ def rope_backward_kernel(
         _backward_rows(
             program, dq_ptr, q_in_ptr, q_weight_ptr, q_out_ptr, dq_stride, in_stride, out_stride,
             table_ptr, index_ptr, T, eps,
-            N, D, HALF, INTERLEAVED, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
+            N, Q_SPACING, D, HALF, INTERLEAVED, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
         )  # fmt: skip
     else:
         _backward_rows(
             program - q_programs, dk_ptr, k_in_ptr, k_weight_ptr, k_out_ptr, dk_stride, in_stride, out_stride,
             table_ptr, index_ptr, T, eps,
-            M, D, HALF, INTERLEAVED, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
+            M, D, D, HALF, INTERLEAVED, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
         )  # fmt: skip

@@ -34,6 +34,7 @@ def launch_forward(
     constants = configuration(
         q_TND.shape[1], k_TMD.shape[1], q_TND.shape[2], 0 if table_PR is None else table_PR.shape[1],
         norm=q_weight_D is not None, in_place=_same(q_in_TND, q_TND) and _same(k_in_TMD, k_TMD),
+        query_spacing=_spacing(q_in_TND),
     )  # fmt: skip
     if not constants["HALF"] and not constants["WRITE_REST"]:
         return
@@ -83,6 +84,7 @@ def launch_backward(
     constants = configuration(
         dq_TND.shape[1], dk_TMD.shape[1], dq_TND.shape[2], 0 if table_PR is None else table_PR.shape[1],
         norm=q_weight_D is not None, in_place=_same(dq_TND, q_out_TND) and _same(dk_TMD, k_out_TMD),
+        query_spacing=_spacing(q_out_TND),
     )  # fmt: skip
     if not constants["HALF"] and not constants["WRITE_REST"]:
         return
@@ -111,7 +113,14 @@ def launch_backward(
 
 
 def configuration(
-    num_heads: int, num_kv_heads: int, head_dim: int, rotary_dim: int, *, norm: bool, in_place: bool
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    rotary_dim: int,
+    *,
+    norm: bool,
+    in_place: bool,
+    query_spacing: int | None = None,
 ) -> dict[str, Any]:
     """Return the constants of a launch except INTERLEAVED and ONE_PLUS: the same for every dtype and GPU."""
     half, rest = rotary_dim // 2, head_dim - rotary_dim
@@ -120,6 +129,7 @@ def configuration(
     return {
         "N": num_heads,
         "M": num_kv_heads,
+        "Q_SPACING": query_spacing or head_dim,
         "D": head_dim,
         "HALF": half,
         "NORM": norm,
@@ -133,6 +143,10 @@ def configuration(
 def _grid(tokens: int, constants: dict[str, Any]) -> tuple[int]:
     rows = constants["ROWS"]
     return (triton.cdiv(tokens * constants["N"], rows) + triton.cdiv(tokens * constants["M"], rows),)
+
+
+def _spacing(q_TND: torch.Tensor) -> int:
+    return q_TND.stride(1) if q_TND.shape[1] > 1 else q_TND.shape[2]  # views of a single head have any stride
 
 
 def _strides_agree(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -2,9 +2,9 @@
 
 `forward` and `backward` know nothing of autograd; `rope` is the autograd operation built on them.
 
-Tokens may be strided, heads and their values are contiguous.
-Shapes: T tokens, N query heads, M key heads (and as many of values), D head size, C = (N + 2M)·D, P positions,
-R rotary size (at most D; the rest of each head passes through).
+Tokens may be strided, heads and their values are contiguous, but for queries with gates between them.
+Shapes: T tokens, N query heads, M key heads (and as many of values), D head size, S numbers from one query head to the
+next (usually D), C = N·S + 2M·D, P positions, R rotary size (at most D; the rest of each head passes through).
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ def forward(
     eps: float = 1e-6,
     one_plus_weight: bool = False,
     interleaved: bool = False,
+    query_spacing: int | None = None,
     q_out: torch.Tensor | None = None,
     k_out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Normalize each query and key head, if weights are given, and rotate it by its token's position.
 
     Args:
-        qkv_TC: stacked heads `[T, at least (N + M)·D]`, fp32, fp16 or bf16: query heads, then key heads; others (of
-            values) are not read.
+        qkv_TC: stacked heads `[T, at least N·S + M·D]`, fp32, fp16 or bf16: query heads, then key heads; others (of
+            values) are not read, nor what is between the query heads.
         table_PR: table `[P, R]` fp32: cosines of each position, then sines, any scaling multiplied in. None: no
             rotation.
         index_T: table row of each token, `[T]` int32.
@@ -49,6 +50,7 @@ def forward(
         eps: number added to the mean square.
         one_plus_weight: whether to scale by 1 + weight and round once (Gemma).
         interleaved: whether a pair that turns are neighboring numbers (GLM) rather than numbers R/2 apart.
+        query_spacing: numbers from one query head of qkv to the next, S; None: D.
         q_out: tensor `[T, N, D]` to write the queries to; may be their own part of qkv.
         k_out: tensor `[T, M, D]` to write the keys to; may be their own part of qkv.
 
@@ -60,7 +62,7 @@ def forward(
     """
     _check_table(qkv_TC, table_PR, index_T, head_dim)
     _check_weights(qkv_TC, q_weight_D, k_weight_D, head_dim)
-    q_in_TND, k_in_TMD = _parts("qkv", qkv_TC, num_heads, num_kv_heads, head_dim)
+    q_in_TND, k_in_TMD = _parts("qkv", qkv_TC, num_heads, num_kv_heads, head_dim, query_spacing)
     if q_out is None:
         q_out = qkv_TC.new_empty(q_in_TND.shape)
     if k_out is None:
@@ -86,7 +88,7 @@ def forward(
             )
         return q_out, k_out
     # Queries and keys are rotated alike: in one go, as short passes mostly wait for operations to start.
-    if q_weight_D is None:
+    if q_weight_D is None and query_spacing in {None, head_dim}:
         both_TXD = qkv_TC[:, : (num_heads + num_kv_heads) * head_dim].unflatten(1, (-1, head_dim))
         turned_TXD = reference.forward(both_TXD, table_PR, index_T, interleaved=interleaved)
         q_out.copy_(turned_TXD[:, :num_heads])
@@ -122,9 +124,10 @@ def backward(
     eps: float = 1e-6,
     one_plus_weight: bool = False,
     interleaved: bool = False,
+    query_spacing: int | None = None,
     dqkv_out: torch.Tensor,
 ) -> None:
-    """Compute the gradient of the query and key parts of qkv, written into `dqkv_out[:, : (N + M) * D]`.
+    """Compute the gradient of the query and key parts of qkv, written into `dqkv_out[:, : N * S + M * D]`.
 
     Args:
         dq_TND: gradient `[T, N, D]` of the queries; may be their own part of `dqkv_out`.
@@ -140,23 +143,25 @@ def backward(
         eps: same as in `forward`.
         one_plus_weight: same as in `forward`.
         interleaved: same as in `forward`.
-        dqkv_out: tensor `[T, at least (N + M)·D]` to write to; columns behind the keys' part are left alone. May be qkv
-            itself.
+        query_spacing: same as in `forward`, also in `dqkv_out`.
+        dqkv_out: tensor `[T, at least N·S + M·D]` to write to; columns between the query heads and behind the keys are
+            left alone. May be qkv itself.
 
     Raises:
         ValueError: Shapes, dtypes or layout do not fit.
     """
     _check_table(dqkv_out, table_PR, index_T, head_dim)
     _check_weights(dqkv_out, q_weight_D, k_weight_D, head_dim)
-    q_out_TND, k_out_TMD = _parts("dqkv_out", dqkv_out, num_heads, num_kv_heads, head_dim)
+    q_out_TND, k_out_TMD = _parts("dqkv_out", dqkv_out, num_heads, num_kv_heads, head_dim, query_spacing)
     _check_heads("dq", dq_TND, q_out_TND)
     _check_heads("dk", dk_TMD, k_out_TMD)
     q_in_TND = k_in_TMD = None
     if q_weight_D is not None:
         if qkv_TC is None:
             raise ValueError("the gradient of a norm needs qkv")
-        q_in_TND, k_in_TMD = _parts("qkv", qkv_TC, num_heads, num_kv_heads, head_dim)
-        _check_heads("the query part of qkv", q_in_TND, q_out_TND)
+        q_in_TND, k_in_TMD = _parts("qkv", qkv_TC, num_heads, num_kv_heads, head_dim, query_spacing)
+        if q_in_TND.shape != q_out_TND.shape or q_in_TND.dtype != q_out_TND.dtype:
+            raise ValueError(f"qkv must have {len(dqkv_out)} tokens of {dqkv_out.dtype}, not {len(qkv_TC)}")
     if use_kernels(dqkv_out):
         from burnish_kernels.rope.launch_kernels import launch_backward
 
@@ -196,22 +201,25 @@ def backward(
 
 
 def _parts(
-    name: str, stacked_TC: torch.Tensor, num_heads: int, num_kv_heads: int, head_dim: int
+    name: str, stacked_TC: torch.Tensor, num_heads: int, num_kv_heads: int, head_dim: int, query_spacing: int | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return views of the query heads and of the key heads."""
     if num_heads < 1 or num_kv_heads < 1 or not 1 <= head_dim <= MAX_HEAD_DIM:
         raise ValueError(
             f"{num_heads} and {num_kv_heads} heads of {head_dim}: at least one each, of 1 to {MAX_HEAD_DIM}"
         )
-    width = (num_heads + num_kv_heads) * head_dim
+    spacing = head_dim if query_spacing is None else query_spacing
+    if spacing < head_dim:
+        raise ValueError(f"query heads of {head_dim} cannot lie {spacing} numbers apart")
+    first = num_heads * spacing
+    width = first + num_kv_heads * head_dim
     if stacked_TC.ndim != 2 or stacked_TC.shape[1] < width or (stacked_TC.numel() and stacked_TC.stride(1) != 1):
         raise ValueError(f"{name} must be [T, {width}] with contiguous rows, not {tuple(stacked_TC.shape)}")
     if stacked_TC.dtype not in {torch.float32, torch.float16, torch.bfloat16} and use_kernels(stacked_TC):
         raise ValueError(f"{name} must be fp32, fp16 or bf16, not {stacked_TC.dtype}")
-    first, second = num_heads * head_dim, (num_heads + num_kv_heads) * head_dim
     return (
-        stacked_TC[:, :first].unflatten(1, (num_heads, head_dim)),
-        stacked_TC[:, first:second].unflatten(1, (num_kv_heads, head_dim)),
+        stacked_TC[:, :first].unflatten(1, (num_heads, spacing))[..., :head_dim],
+        stacked_TC[:, first:width].unflatten(1, (num_kv_heads, head_dim)),
     )
 
 

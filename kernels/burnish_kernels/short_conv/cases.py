@@ -162,6 +162,6 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
             lambda bcx=bcx, weight=weight, dy=dy, gradient=gradient: op.backward(  # type: ignore[misc]
                 dy, bcx, weight, start, end, out=gradient
             ),
-            lambda bcx=bcx, weight=weight, dy=dy: reference.backward(dy, bcx, weight, None, start, end),  # type: ignore[misc]
+            lambda bcx=bcx, weight=weight, dy=dy: reference.backward(dy, bcx, weight, None, start),  # type: ignore[misc]
             bytes=7 * size,
         )

@@ -81,7 +81,7 @@ def backward(
     )  # fmt: skip
     dbcx_TC = torch.empty_like(bcx_TC, memory_format=torch.contiguous_format) if out is None else out
     if not use_kernels(bcx_TC):
-        return dbcx_TC.copy_(reference.backward(dy_TH, bcx_TC, weight_HL, bias_H, start_T, end_T))
+        return dbcx_TC.copy_(reference.backward(dy_TH, bcx_TC, weight_HL, bias_H, start_T))
     from burnish_kernels.short_conv.kernel import launch_backward
 
     if dbcx_TC.numel():

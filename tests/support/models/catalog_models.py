@@ -19,6 +19,8 @@ _FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -
 """Value of each code of MXFP4."""
 _LAYER_TYPES = {"attention": "full_attention", "sliding_attention": "sliding_attention", "short_convolution": "conv"}
 _SHORT_FORMS = {"conv_but", "full_every", "no_rope_every", "all_attention", "wrapper"}
+_TIED_ABOVE = {"qwen3_5", "qwen3_5_moe"}
+"""Models whose own config says whether the language model's head is its embedding."""
 _VISION = {
     "gemma3": {
         "model_type": "siglip_vision_model", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
@@ -27,6 +29,10 @@ _VISION = {
     "mistral3": {
         "model_type": "pixtral", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
         "num_attention_heads": 2, "head_dim": 16, "image_size": 32, "patch_size": 8,
+    },
+    "qwen3_5": {
+        "model_type": "qwen3_5_vision", "hidden_size": 32, "intermediate_size": 48, "depth": 1, "num_heads": 2,
+        "out_hidden_size": 64, "num_position_embeddings": 16, "patch_size": 8,
     },
 }  # fmt: skip
 _OTHER_VISION = {
@@ -97,7 +103,8 @@ def save_wrapped(folder, wrapper, text):
     usual = AutoConfig.for_model(text["model_type"]).to_dict()
     nested = {key: value for key, value in text.items() if usual.get(key) != value and not key.endswith("_token_id")}
     saved["text_config"] = {**nested, "model_type": text["model_type"]}  # the hub's say only what differs
-    saved.pop("tie_word_embeddings", None)
+    if wrapper not in _TIED_ABOVE:
+        saved.pop("tie_word_embeddings", None)
     saved |= {key: value for key, value in text.items() if key.endswith("_token_id")}
     (folder / "config.json").write_text(json.dumps(saved), encoding="utf-8")
     return folder

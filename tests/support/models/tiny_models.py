@@ -199,6 +199,20 @@ SHAPES = {
         },
     ),
     "apertus": ("apertus", {"rms_norm_eps": 1e-3, "rope_parameters": _LLAMA3_ROPE}),
+    "qwen3-5": (
+        "qwen3_5_text",
+        {
+            "num_hidden_layers": 4,
+            "head_dim": 32,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 16,
+            "linear_value_head_dim": 32,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"],
+            "rms_norm_eps": 1e-3,
+            "tie_word_embeddings": True,
+        },
+    ),
     "lfm3": (
         "lfm3",
         {
@@ -302,16 +316,20 @@ def make(shape, folder, seed=0, *, tokenizer=False, dtype=torch.float32, **chang
         settings["pad_token_id"] = made.pad_token_id
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **settings), dtype=torch.float32)
-    _randomize(model, center=0.0 if model_type == "gemma3_text" else 1.0)
+    _randomize(model, center=0.0 if model_type in {"gemma3_text", "qwen3_5_text"} else 1.0)
     model.to(dtype).save_pretrained(folder)
     return folder
 
 
 def _randomize(model, center):
-    """Norms and biases that matter: their usual start at 1 (Gemma: 0) and 0 hides mistakes."""
+    """Norms and biases that matter: their usual start at 1 (Gemma: 0) and 0 hides mistakes. States that remember."""
     with torch.no_grad():
         for name, value in model.named_parameters():
-            if value.ndim == 1 or name.endswith("_bias"):
+            if name.endswith("A_log"):
+                value.normal_(-2.0, 1.0)
+            elif name.endswith("linear_attn.norm.weight"):
+                value.normal_(1.0, 0.2)
+            elif value.ndim == 1 or name.endswith("_bias"):
                 value.normal_(center if "norm" in name else 0.0, 0.2 if "norm" in name else 0.1)
         for name, value in model.named_buffers():
             if name.endswith("expert_bias"):

@@ -21,7 +21,7 @@ _FALLBACK = {
     "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL", "IQ3_S": "IQ4_NL", "IQ3_XXS": "IQ4_NL",
     "IQ2_S": "IQ4_NL", "Q3_K": "Q4_0", "Q2_K": "Q4_0",
 }  # fmt: skip
-_KEPT = re.compile(r"_norm\.weight$|ffn_gate_inp(_shexp)?\.weight$|shortconv\.conv\.weight$")
+_KEPT = re.compile(r"_norm\.weight$|ffn_gate_inp(_shexp)?\.weight$|shortconv\.conv\.weight$|ssm_conv1d\.weight$")
 _DENSE_PART = re.compile(r"blk\.(\d+)\.(ffn_(?:gate|up|down))\.weight")
 _VALUES = re.compile(r"attn_(?:v|qkv)\.weight")  # `category_is_attn_v`
 _PLAIN_OUTPUT = {"Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_0", "Q4_0", "Q4_1"}
@@ -87,12 +87,13 @@ def choose_types(
     tied = all(tensor.name != "output.weight" for tensor in tensors)
     values = _layer_positions(tensors, lambda name: _VALUES.search(name) is not None)
     downs = _layer_positions(tensors, lambda name: "ffn_down" in name and name.endswith("weight"))
-    rules = _TypeRules(quant, values, downs, len(set(map(_layer, downs))), gqa, experts, importance)
+    layers = 1 + max((_layer(tensor.name) for tensor in tensors), default=0)
+    rules = _TypeRules(quant, values, downs, layers, gqa, experts, importance)
     return [_choose(tensor, rules, tied=tied) for tensor in tensors]
 
 
 def _layer_positions(tensors: Sequence[TensorShape], wanted: Callable[[str], bool]) -> dict[str, int]:
-    """Number the tensors of a kind in the order of layers and names: name to position."""
+    """Number the tensors of a kind in layer order: name to position."""
     names = sorted((tensor.name for tensor in tensors if wanted(tensor.name)), key=lambda name: (_layer(name), name))
     return {name: position for position, name in enumerate(names)}
 
@@ -119,8 +120,7 @@ class _TypeRules:
         if ("attn_k.weight" in name or "attn_q.weight" in name) and self.quant == "IQ3_XXS":
             return "IQ2_S"
         if name in self.downs:
-            position = _layer(name) if self.experts > 1 else self.downs[name]
-            return self._down(position, self.layers, kind)
+            return self._down(_layer(name) if self.experts > 1 else self.downs[name], kind)
         if "attn_output.weight" in name:
             return self._output(kind)
         return kind
@@ -140,7 +140,8 @@ class _TypeRules:
             return "Q4_K" if self.gqa >= 4 else few[self.quant]
         return "Q5_K" if self.quant == "Q4_K_S" and position < 4 else kind
 
-    def _down(self, position: int, count: int, kind: str) -> str:
+    def _down(self, position: int, kind: str) -> str:
+        count = self.layers
         if self.quant in {"Q4_K_M", "Q5_K_M"}:
             return "Q6_K" if _more_bits(position, count) else kind
         if self.quant == "Q3_K_M":
@@ -251,9 +252,8 @@ def _with_experts(tensor: TensorShape, spec: DecoderSpec) -> list[TensorShape]:
     if experts.bias:
         made.append(TensorShape(f"{block}.{found[2]}_exps.bias", (experts.count, rows), "F32"))
     if experts.shared_size:
-        wide = experts.shared_size
-        shared = (spec.hidden_size, wide) if found[2] == "ffn_down" else (wide, spec.hidden_size)
-        made.append(TensorShape(f"{block}.{found[2]}_shexp.weight", shared))
+        shape = (spec.hidden_size, experts.shared_size)[:: 1 if found[2] == "ffn_down" else -1]
+        made.append(TensorShape(f"{block}.{found[2]}_shexp.weight", shape))
     if found[2] == "ffn_gate":
         made.append(TensorShape(f"{block}.ffn_gate_inp.weight", (experts.count, spec.hidden_size), "F32"))
         if experts.shared_size:
@@ -290,8 +290,11 @@ def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:
                 parts = {"conv": hidden, "in_proj": 3 * hidden, "out_proj": hidden}
                 shapes += [_vector(f"blk.{index}.shortconv.{part}.bias", size) for part, size in parts.items()]
             continue
+        if layer.kind == "gated_delta":
+            shapes += _delta_shapes(spec, index)
+            continue
         shapes += [
-            TensorShape(at("attn_q"), (query, hidden)),
+            TensorShape(at("attn_q"), (2 * query if spec.attention_gate == "numbers" else query, hidden)),
             TensorShape(at("attn_k"), (key, hidden)),
             TensorShape(at("attn_v"), (key, hidden)),
             TensorShape(at("attn_output"), (hidden, query)),
@@ -301,7 +304,7 @@ def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:
             shapes.append(_vector(f"blk.{index}.attn_v.bias", key))
         if spec.attention_output_bias:
             shapes.append(_vector(f"blk.{index}.attn_output.bias", hidden))
-        if spec.attention_gate:
+        if spec.attention_gate == "heads":
             shapes.append(TensorShape(at("attn_gate"), (spec.num_heads, hidden)))
         if spec.attention_sinks and not spec.num_experts:  # a mixture's are counted with its experts' biases
             shapes.append(_vector(at("attn_sinks"), spec.num_heads))
@@ -309,6 +312,22 @@ def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:
             sizes = (query, key) if spec.qk_norm_whole else (spec.head_dim, spec.head_dim)
             shapes += [_vector(at(f"attn_{part}_norm"), size) for part, size in zip("qk", sizes, strict=True)]
     return shapes
+
+
+def _delta_shapes(spec: DecoderSpec, index: int) -> list[TensorShape]:
+    """List the tensors of a layer's gated delta net."""
+    delta, hidden = spec.delta, spec.hidden_size
+    assert delta is not None
+    at: Callable[[str], str] = f"blk.{index}.{{}}.weight".format
+    return [
+        TensorShape(at("attn_qkv"), (delta.convolved, hidden)),
+        TensorShape(at("attn_gate"), (delta.output, hidden)),
+        *(TensorShape(at(f"ssm_{part}"), (delta.value_heads, hidden)) for part in ("alpha", "beta")),
+        TensorShape(at("ssm_conv1d"), (delta.convolved, spec.conv_width), "F32"),
+        _vector(at("ssm_norm"), delta.value_dim),
+        *(_vector(f"blk.{index}.{part}", delta.value_heads) for part in ("ssm_a", "ssm_dt.bias")),
+        TensorShape(at("ssm_out"), (hidden, delta.output)),
+    ]
 
 
 def _vector(name: str, size: int) -> TensorShape:

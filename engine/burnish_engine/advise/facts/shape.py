@@ -144,7 +144,10 @@ def adapter_parameters(spec: DecoderSpec, adapter: AdapterSection, *, form: str 
 
 
 def kv_cache_bytes(spec: DecoderSpec, context: int) -> int:
-    """The size of the 16-bit keys and values of a context, bytes; sliding-window layers keep their window only."""
+    """The size of the 16-bit keys and values of a context, bytes; sliding-window layers keep their window only.
+
+    Gated delta nets keep states in fp32 instead, whatever the context.
+    """
     per_token = 2 * 2 * spec.num_kv_heads * spec.head_dim
     total = 0
     for layer in spec.layers:
@@ -152,6 +155,8 @@ def kv_cache_bytes(spec: DecoderSpec, context: int) -> int:
             total += context * per_token
         elif layer.kind == "sliding_attention":
             total += min(context, spec.sliding_window or context) * per_token
+        elif spec.delta is not None:
+            total += 4 * (spec.delta.state + (spec.conv_width - 1) * spec.delta.convolved)
     return total
 
 

@@ -162,6 +162,9 @@ def frozen_weights(
     coded, stored = bool(eight_bits.products), eight_bits.stores_experts
     if not spec.mlp_gate:
         outside += spec.num_layers * (16 - 2 * width)  # four constants in fp32 instead of xIELU's two alphas
+    if spec.delta is not None:  # rates and biases of the decay stay in fp32
+        delta_layers = sum(layer.kind == "gated_delta" for layer in spec.layers)
+        outside += delta_layers * 2 * spec.delta.value_heads * (4 - width)
     packed = sum(count * expert_bytes(spec, one, width, nf4=nf4, coded=stored) for one, count in experts)
     for one, count in experts:
         outside += count * code_scale_bytes(one) * (coded and is_packed(spec, nf4=nf4))

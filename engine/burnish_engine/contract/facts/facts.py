@@ -68,6 +68,11 @@ class DeltaSpec(Facts):
         """Numbers of all value heads, also those of the output's gate z."""
         return self.value_heads * self.value_dim
 
+    @property
+    def state(self) -> int:
+        """Numbers of the states of a layer, kept in fp32."""
+        return self.output * self.key_dim
+
 
 class ExpertSpec(Facts):
     """The experts of a mixture's layers, and how a token's are chosen."""

@@ -51,7 +51,22 @@ def check_settings(header: GgufHeader, spec: DecoderSpec) -> list[str]:
             problems.append(
                 f"Its {setting.name} ({setting.key}) is {_text(found)}; the model's is {_text(setting.wanted)}."
             )
-    return problems
+    return problems + _untold_turns(header, spec)
+
+
+def _untold_turns(header: GgufHeader, spec: DecoderSpec) -> list[str]:
+    """Find pairs of a head that no position turns (ggml's `ggml_mrope_cache_init`: the fourth position of text is 0)."""
+    if spec.delta is None:
+        return []
+    key = "rope.dimension_sections"
+    sections = header.metadata.get(f"{header.architecture}.{key}")
+    if not isinstance(sections, tuple) or len(sections) < 3 or sum(sections) < 1:
+        return [f"It lacks the model's sections of a rope ({key})."]
+    for pair in range(int(spec.head_dim * spec.rope.partial) // 2):
+        place = pair % sum(sections)
+        if place >= 3 * sections[place % 3]:
+            return [f"Its sections of a rope ({key}), {_text(sections)}, leave pair {pair} of a head unturned."]
+    return []
 
 
 def _settings(spec: DecoderSpec, architecture: str) -> list[MetadataSetting]:
@@ -76,6 +91,7 @@ def _settings(spec: DecoderSpec, architecture: str) -> list[MetadataSetting]:
         MetadataSetting("attention.layer_norm_rms_epsilon", "norm epsilon", spec.rms_norm_eps),
         *_rope_settings(spec),
         *_expert_settings(spec),
+        *_delta_settings(spec),
     ]
     if any(convolves):
         made.append(MetadataSetting("shortconv.l_cache", "width of the convolutions", spec.conv_width))
@@ -109,6 +125,22 @@ def _settings(spec: DecoderSpec, architecture: str) -> list[MetadataSetting]:
     return made
 
 
+def _delta_settings(spec: DecoderSpec) -> list[MetadataSetting]:
+    """List the settings of gated delta nets (llama.cpp's models/qwen35.cpp, `load_arch_hparams`)."""
+    delta = spec.delta
+    if delta is None:
+        return []
+    recurrent = tuple(float(layer.kind == "gated_delta") for layer in spec.layers)
+    return [
+        MetadataSetting("attention.recurrent_layers", "layers with a delta net", recurrent),
+        MetadataSetting("ssm.conv_kernel", "width of the convolutions", spec.conv_width),
+        MetadataSetting("ssm.state_size", "width of a head of the delta nets", delta.value_dim),
+        MetadataSetting("ssm.group_count", "number of key heads of the delta nets", delta.key_heads),
+        MetadataSetting("ssm.time_step_rank", "number of value heads of the delta nets", delta.value_heads),
+        MetadataSetting("ssm.inner_size", "width of the delta nets", delta.value_heads * delta.value_dim),
+    ]
+
+
 def _expert_settings(spec: DecoderSpec) -> list[MetadataSetting]:
     experts = spec.experts
     if experts is None:
@@ -120,12 +152,9 @@ def _expert_settings(spec: DecoderSpec) -> list[MetadataSetting]:
         MetadataSetting("expert_feed_forward_length", "width of an expert", experts.size, size_by_default),
         MetadataSetting("expert_weights_scale", "factor of the experts' weights", experts.scale, 1.0),
     ]
-    if experts.shared_size:  # a file without it has the width of the dense feed-forward
-        made.append(
-            MetadataSetting(
-                "expert_shared_feed_forward_length", "width of the expert of all tokens", experts.shared_size
-            )
-        )
+    if experts.shared_size:
+        size = MetadataSetting("expert_shared_feed_forward_length", "width of the shared expert", experts.shared_size)
+        made.append(size)
     if experts.router == "sigmoid":
         dense = [layer.is_mixture for layer in spec.layers].index(True)
         made.append(MetadataSetting("expert_gating_func", "function of the router", 2.0))  # sigmoid

@@ -31,7 +31,9 @@ from burnish_engine.export.quantize.hessian import input_name
 
 _INTERLEAVED: Final = {"llama", "smollm3", "mistral3", "granite", "granite_swa"}
 """Architectures whose rope turns neighboring rows of a head in llama.cpp; in transformers, rows half a head apart."""
-_ONE_PLUS: Final = {"gemma3"}
+_ONE_PLUS: Final = {"gemma3", "qwen35", "qwen35moe"}
+_PLAIN_NORM: Final = "linear_attn.norm.weight"
+"""End of the name of the norms that multiply by their weight in all families."""
 _GATE_AND_UP: Final = ".shared_mlp.input_linear.weight"
 """End of the name of a matrix that a file holds as two: gate over up (Granite 4)."""
 _NOT_WRITTEN: Final = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
@@ -154,11 +156,36 @@ def _wrong_numbers(header: GgufHeader, origin: Origin) -> list[str]:
 def _arranged(architecture: str, base: str, weights: TrainedWeights, spec: DecoderSpec) -> torch.Tensor:
     """Load a tensor in the arrangement that llama.cpp's graph reads, independently of the writer's `families`."""
     weight = weights.load(base)
-    if architecture in _ONE_PLUS and base.endswith("norm.weight"):
+    if ".linear_attn." in base:
+        weight = _of_delta_net(base, weight.squeeze(1) if weight.ndim == 3 else weight, spec)
+    if architecture in _ONE_PLUS and base.endswith("norm.weight") and not base.endswith(_PLAIN_NORM):
         return weight + 1.0
     if architecture in _INTERLEAVED and (".q_proj." in base or ".k_proj." in base):
         return weight[_interleaved_order(len(weight), spec.head_dim)]
     return weight.squeeze(1) if weight.ndim == 3 else weight
+
+
+def _of_delta_net(base: str, weight: torch.Tensor, spec: DecoderSpec) -> torch.Tensor:
+    """Arrange a tensor of a gated delta net: its value heads in turns of all key heads, and the decay itself.
+
+    transformers repeats each key head for its value heads (`repeat_interleave`), llama.cpp all of them (`ggml_repeat`).
+    """
+    delta = spec.delta
+    assert delta is not None
+    each = delta.value_heads // delta.key_heads
+    heads = [key * each + turn for turn in range(each) for key in range(delta.key_heads)]
+    kind, size = base.removesuffix(".weight").rpartition(".")[2], delta.value_dim
+    if kind == "A_log":
+        return -weight[heads].exp()
+    if kind in {"in_proj_a", "in_proj_b", "dt_bias"}:
+        return weight[heads]
+    if kind == "out_proj":
+        return torch.cat([weight[:, head * size : (head + 1) * size] for head in heads], dim=1)
+    if kind == "norm":
+        return weight
+    before = len(weight) - delta.value_heads * size  # queries and keys
+    parts = [weight[before + head * size : before + (head + 1) * size] for head in heads]
+    return torch.cat([weight[:before], *parts])
 
 
 def _half(load: Callable[[], torch.Tensor], part: int) -> torch.Tensor:
@@ -202,7 +229,7 @@ def _compare(path: Path, header: GgufHeader, tensor: TensorShape, expected: Expe
     done, kept, worst = 0, 0, 0.0
     for load in expected.loads:
         wanted = load().numpy()
-        if wanted.shape not in {shape, (1, *shape)}:  # llama.cpp drops a leading 1
+        if _without_ones(wanted.shape) != _without_ones(shape):
             return TensorFault(tensor.name, "other", f"its shape is {list(shape)} and not {list(wanted.shape)}")
         wanted = wanted.reshape(-1, tensor.row)
         first = done
@@ -226,6 +253,11 @@ def _compare(path: Path, header: GgufHeader, tensor: TensorShape, expected: Expe
         kind = "permuted"
     where = _expert_text(places, done, len(expected.loads)) if expected.is_stack else _row_text(places, done)
     return TensorFault(tensor.name, kind, ", ".join(filter(None, (where, detail))))
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a shape without leading ones, which llama.cpp's quantizer drops."""
+    return shape[1:] if len(shape) > 1 and shape[0] == 1 else shape
 
 
 def _code_choice(header: GgufHeader, tensor: TensorShape, expected: ExpectedTensor) -> CodeChoice:

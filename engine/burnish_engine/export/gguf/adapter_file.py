@@ -21,6 +21,7 @@ from burnish_engine.export.base.staging import publish, require_space, staging_f
 from burnish_engine.export.gguf.header import ADAPTER_DIGEST
 from burnish_engine.export.gguf.planned_tensors import changed
 from burnish_engine.export.gguf.tensor_names import places
+from burnish_engine.export.gguf.value_heads import column_order
 from burnish_engine.export.gguf.write import clean_name
 from burnish_engine.export.weights.adapter import read_adapter
 from burnish_engine.export.weights.adapter_weights import AdapterWeights, StackUpdate
@@ -116,8 +117,10 @@ def _write(adapter: AdapterWeights, rules: GgufRules, weights: MergedWeights, pa
                 raise UsageError(f"llama.cpp's {rules.architecture} has no tensor for {base}.", _MERGE)
             baked = update.scale / (alpha / update.a.shape[0])
             b: torch.Tensor = changed(rules, spec, base, update.b) * baked
+            order = column_order(spec, base)
+            a = update.a if order is None else update.a[:, order]
             for target, part in zip(targets, b.chunk(len(targets)), strict=True):
-                _add(writer, target, update.a, part)
+                _add(writer, target, a, part)
         for base, stacked in adapter.stacks.items():
             factors = _expert_factors(stacked, weights.stacks[base], stacked.scale / (alpha / stacked.rank))
             for target, (a, b) in zip(names(base), factors, strict=True):

@@ -12,13 +12,15 @@ import torch
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec, RopeSpec
 from burnish_engine.export.gguf.tensor_names import places
+from burnish_engine.export.gguf.value_heads import column_order, row_order
 from burnish_engine.export.weights.experts import ExpertPart, StoredStack
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.families.rules.gguf import EXPERT_TENSORS, GgufRules
 
 _IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
-_PRECISE = ("ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight")  # llama.cpp's converter leaves routers in F32 too
-_CONVOLUTION = "shortconv.conv.weight"
+_CONVOLUTIONS = ("shortconv.conv.weight", "ssm_conv1d.weight")
+_PRECISE = ("ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", *_CONVOLUTIONS)
+"""Matrices that llama.cpp's converter leaves in F32 too: routers and convolutions."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def plan_tensors(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) ->
     """
 
     def load(base: str) -> torch.Tensor:
-        return changed(rules, spec, base, weights.load(base))
+        return _in_columns(spec, base, changed(rules, spec, base, weights.load(base)))
 
     found = places(rules, spec.num_layers)
     planned: list[PlannedTensor] = []
@@ -72,12 +74,12 @@ def plan_tensors(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) ->
                 "Export as safetensors instead.",
             )
         rows, *row = weights.shape(base)
-        if parts[0].endswith(_CONVOLUTION):
-            row = row[1:]  # [hidden, 1, width]
+        if parts[0].endswith(_CONVOLUTIONS):
+            row = row[1:]  # [channels, 1, width]
         shape = (rows // len(parts), *row)
         for part, name in enumerate(parts):
             make = partial(_rows, load, base, part * shape[0], shape)
-            precise = len(shape) < 2 or name.endswith((*_PRECISE, _CONVOLUTION))
+            precise = len(shape) < 2 or name.endswith(_PRECISE)
             planned.append(PlannedTensor(name, shape, make, full_precision=precise))
     planned += [one for stack in weights.stacks.values() for one in _stack(weights, stack)]
     _check_complete({tensor.name for tensor in planned}, rules, spec)
@@ -109,8 +111,18 @@ def changed(rules: GgufRules, spec: DecoderSpec, name: str, tensor: torch.Tensor
         return permute_rows(tensor, spec.num_heads)
     if rules.interleaved and ".k_proj." in name:
         return permute_rows(tensor, spec.num_kv_heads)
+    if (order := row_order(spec, name)) is not None:
+        tensor = tensor[order]
+    if name.endswith(".A_log"):
+        return -torch.exp(tensor)
     # transformers multiplies by 1 + weight, llama.cpp by the weight.
-    return tensor + 1.0 if spec.norm_one_plus and name.endswith("norm.weight") else tensor
+    is_one_plus = spec.norm_one_plus and name.endswith("norm.weight") and not name.endswith(rules.plain_norms)
+    return tensor + 1.0 if is_one_plus else tensor
+
+
+def _in_columns(spec: DecoderSpec, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    order = column_order(spec, name)
+    return tensor if order is None else tensor[:, order]
 
 
 def permute_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:

@@ -24,13 +24,12 @@ MOST_HESSIAN_BYTES: Final = 2 * 1024**3
 memory."""
 
 _READS_THE_SAME: Final = {
-    "attn_k": "attn_q",
-    "attn_v": "attn_q",
-    "ffn_up": "ffn_gate",
-    "ffn_up_shexp": "ffn_gate_shexp",
-}
+    "attn_k": "attn_q", "attn_v": "attn_q", "attn_gate": "attn_qkv", "ssm_alpha": "attn_qkv", "ssm_beta": "attn_qkv",
+    "ffn_up": "ffn_gate", "ffn_up_shexp": "ffn_gate_shexp",
+}  # fmt: skip
 _LINEAR = re.compile(
-    r"(blk\.\d+)\.(attn_(?:q|k|v|qkv|output)|ffn_(?:gate|up|down)(?:_shexp)?|shortconv\.(?:in|out)_proj)\.weight"
+    r"(blk\.\d+)\.(attn_(?:q|k|v|qkv|gate|output)|ffn_(?:gate|up|down)(?:_shexp)?|shortconv\.(?:in|out)_proj"
+    r"|ssm_(?:alpha|beta|out))\.weight"
 )
 
 

@@ -1,9 +1,9 @@
 """Compute the importance matrix of quantization from the user's rows: how strong each input column of a layer is.
 
 For a linear layer with input x [.., in] it is the mean of x² over tokens, one number per column. llama.cpp's quantizer
-weights the rounding errors of a column by it (ggml-quants.c, `quant_weights`). Conversion to GGUF permutes rows of Q
-and K but never columns, so the numbers apply unchanged. Of a mixture, each expert's numbers count only the tokens that
-were routed to it (`expert_inputs.py`).
+weights the rounding errors of a column by it (ggml-quants.c, `quant_weights`). Where conversion to GGUF gives a matrix
+its columns in another order, the numbers get it too. Of a mixture, each expert's numbers count only the tokens that were
+routed to it (`expert_inputs.py`).
 
 Given a folder, the Hessians of the same inputs, mean of x xᵀ [in, in], are gathered too, as many at a time as the
 memory allows; if there are more, the rows run through the model again.
@@ -38,6 +38,8 @@ from burnish_engine.models.generation.transformers_generate import evaluating
 from burnish_engine.models.saved_adapters.saved_adapter import PREFIX
 
 LONGEST_ROW = 2048
+Columns = Callable[[str], torch.Tensor | None]
+"""Function from the base name of a matrix to the order of its columns in the file; None where it is the same."""
 _Layers = list[tuple[str, torch.nn.Linear]]
 _Hooks = list[tuple[torch.nn.Module, Callable[..., None]]]
 
@@ -48,6 +50,7 @@ def compute_importance(
     name_map: Callable[[str], str | None],
     *,
     tokens: int,
+    columns: Columns = lambda _name: None,
     hessians: Path | None = None,
     progress: Progress = no_progress,
     canceled: Canceled = never,
@@ -59,6 +62,7 @@ def compute_importance(
         rows: token ids of training rows, in any order; taken evenly from all of them.
         name_map: function from base tensor name to GGUF name (`Family.name_map`).
         tokens: number of tokens to run.
+        columns: function from the base name of a matrix to the order of its columns in the file.
         hessians: folder for Hessians (`hessian.write_hessian`); None: they are not gathered.
         progress: callback given the share done.
         canceled: callback polled between rows, and between Hessians.
@@ -74,7 +78,8 @@ def compute_importance(
     chosen = spread(rows, tokens)
     if not chosen:
         return None
-    layers = _layers(model, name_map)
+    orders: dict[str, torch.Tensor] = {}
+    layers = _layers(model, name_map, columns, orders)
     groups = _groups(layers, _free_bytes(model.device)) if hessians is not None else []
     sums: dict[str, torch.Tensor] = {}
     experts = ExpertInputs(model, name_map)
@@ -100,9 +105,12 @@ def compute_importance(
             stop_if(canceled, "The export")
             name, product = gathered.popitem()
             with suppress(np.linalg.LinAlgError):  # numbers beyond fp32: those columns keep llama.cpp's rounding
-                write_hessian(hessians, name, product.div_(total).cpu().numpy())
-    columns = {name: (value / total).float().cpu().numpy() for name, value in sums.items()}
-    return Importance(columns | experts.means(), total, experts.routed())
+                write_hessian(hessians, name, _in_order(product.div_(total), orders.get(name)).cpu().numpy())
+    means = {
+        name: _in_order(value / total, orders.get(input_name(name))).float().cpu().numpy()
+        for name, value in sums.items()
+    }
+    return Importance(means | experts.means(), total, experts.routed())
 
 
 def spread(rows: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
@@ -121,8 +129,10 @@ def spread(rows: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
     return chosen
 
 
-def _layers(model: Any, name_map: Callable[[str], str | None]) -> _Layers:
-    """List the GGUF name and the layer of every linear layer but the head."""
+def _layers(
+    model: Any, name_map: Callable[[str], str | None], columns: Columns, orders: dict[str, torch.Tensor]
+) -> _Layers:
+    """List the GGUF name and the layer of every linear layer but the head; add orders of columns by input name."""
     found, head = [], model.get_output_embeddings()
     for path, module in model.named_modules():
         if not isinstance(module, torch.nn.Linear) or module is head or ".lora_" in path:
@@ -131,7 +141,16 @@ def _layers(model: Any, name_map: Callable[[str], str | None]) -> _Layers:
         name = name_map(f"{base}.weight")
         if name is not None:
             found.append((name, module))
+            if (order := columns(f"{base}.weight")) is not None:
+                orders[input_name(name)] = order.to(module.weight.device)
     return found
+
+
+def _in_order(moments: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
+    """Give means of squares [in], or products [in, in], the order that the file has columns in."""
+    if order is None:
+        return moments
+    return moments[order] if moments.ndim == 1 else moments[order][:, order]
 
 
 def _groups(layers: _Layers, free_bytes: int) -> list[dict[str, torch.nn.Linear]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -211,6 +212,7 @@ def compute_reference(
     """
     import torch
 
+    from burnish_engine.export.gguf.value_heads import column_order
     from burnish_engine.export.quantize.importance import compute_importance
     from burnish_engine.export.weights.nf4_merge import round_model
     from burnish_engine.models.transformers_path.plain import load_adapter, load_base
@@ -234,6 +236,7 @@ def compute_reference(
         options.training,
         options.name_map,
         tokens=options.tokens,
+        columns=partial(column_order, source.spec),
         hessians=options.hessians,
         progress=lambda what, share: progress(what, 0.5 + share / 2),
         canceled=canceled,

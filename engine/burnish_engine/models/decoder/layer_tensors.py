@@ -115,6 +115,8 @@ class LayerTensor:
         is_byte: whether a number takes one byte.
         of_mixer: whether the mixer's half keeps it, until its own gradient; otherwise the feed-forward's half does.
         is_view: whether it is a part of another tensor that has to be copied to be kept.
+        needed_on: device that alone needs it, as scratch memory of an operation: kernels of a GPU, or references on a
+            CPU.
     """
 
     name: str
@@ -131,6 +133,7 @@ class LayerTensor:
     is_byte: bool = False
     of_mixer: bool = False
     is_view: bool = False
+    needed_on: Literal["any", "gpu", "cpu"] = "any"
 
     @property
     def width(self) -> int:

@@ -11,7 +11,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind, LayerSpe
 from burnish_engine.models.families.record import LANGUAGE_MODEL, Family
 from burnish_engine.models.families.rules.config import Config, ConfigRules, listed_or, size, window_everywhere
 from burnish_engine.models.families.rules.gguf import (
-    SHARED_PARTS,
+    SHARED_EXPERT_PARTS,
     GgufRules,
     Metadata,
     Oddities,
@@ -53,7 +53,7 @@ def _qwen2_moe_windows(config: Config, count: int, window: int | None) -> list[L
 
 
 def _qwen2_moe_parts(layer: LayerSpec) -> tuple[str, ...]:
-    return (*usual_parts(layer), *SHARED_PARTS)
+    return (*usual_parts(layer), *SHARED_EXPERT_PARTS)
 
 
 def _qwen2_moe_metadata(spec: DecoderSpec, _config: Config) -> Metadata:

@@ -8,9 +8,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from burnish_engine.contract.facts.facts import DeltaSpec, LayerKind
+from burnish_engine.contract.facts.facts import DecoderSpec, DeltaSpec, LayerKind, LayerSpec
 from burnish_engine.models.families.record import LANGUAGE_MODEL, Family
 from burnish_engine.models.families.rules.config import Config, ConfigRules, size
+from burnish_engine.models.families.rules.gguf import (
+    ATTENTION_PARTS,
+    FEED_FORWARD_PARTS,
+    HEAD_NORMS,
+    MIXTURE_PARTS,
+    SHARED_EXPERT_PARTS,
+    GgufRules,
+    Metadata,
+    Oddities,
+    own_yarn,
+)
 from burnish_engine.models.families.rules.mixture import Mixture
 from burnish_engine.models.families.rules.rope import Ropes, read_rope, rope_parameters
 
@@ -58,6 +69,69 @@ def _expert_fields(config: Config) -> dict[str, Any]:
     return {"normalize": True, "shared_size": size(config, "shared_expert_intermediate_size")}
 
 
+def _parts(layer: LayerSpec) -> tuple[str, ...]:
+    mixer = (*ATTENTION_PARTS, *HEAD_NORMS) if layer.attends else _DELTA_PARTS
+    feed_forward = (*MIXTURE_PARTS, *SHARED_EXPERT_PARTS) if layer.is_mixture else FEED_FORWARD_PARTS
+    return ("attn_norm", "post_attention_norm", *feed_forward, *mixer)
+
+
+def _metadata(spec: DecoderSpec, config: Config) -> Metadata:
+    delta, experts = spec.delta, spec.experts
+    assert delta is not None
+    keys: Metadata = {
+        "attention.recurrent_layers": [not layer.attends for layer in spec.layers],
+        "full_attention_interval": int(config.get("full_attention_interval") or _DEFAULTS["full_attention_interval"]),
+        "rope.dimension_count": int(spec.head_dim * spec.rope.partial),
+        "rope.dimension_sections": _sections(config),
+        "ssm.conv_kernel": spec.conv_width,
+        "ssm.state_size": delta.key_dim,
+        "ssm.group_count": delta.key_heads,
+        "ssm.time_step_rank": delta.value_heads,
+        "ssm.inner_size": delta.output,
+    }
+    return keys if experts is None else keys | {"expert_shared_feed_forward_length": experts.shared_size}
+
+
+def _sections(config: Config) -> list[int]:
+    """Read how many pairs of a head turn by time, height and width; llama.cpp has a fourth kind."""
+    named = rope_parameters(config).get("mrope_section") or _SECTIONS
+    return [*map(int, named), 0, 0, 0, 0][:4]
+
+
+def _oddities(spec: DecoderSpec, config: Config) -> Oddities:
+    delta, rope, sections = spec.delta, spec.rope, _sections(config)
+    assert delta is not None
+    pairs = range(int(spec.head_dim * rope.partial) // 2)
+    turned = [pair // 3 < sections[pair % 3] for pair in (pair % max(sum(sections), 1) for pair in pairs)]
+    return [
+        ("has delta nets whose keys and values differ in size", delta.key_dim != delta.value_dim),
+        (f"has norms with an epsilon of {spec.rms_norm_eps:g}, not 1e-06", spec.rms_norm_eps != _EPSILON),
+        ("has biases in its attention", spec.attention_bias),
+        ("turns fewer pairs of a head by position than its rope has", not all(turned)),
+        (f"has {rope.scaling} rope", rope.scaling not in {"none", "linear", "yarn"}),
+        own_yarn(spec),
+    ]
+
+
+def _moe_oddities(spec: DecoderSpec, config: Config) -> Oddities:
+    lacks = spec.experts is None or not spec.experts.shared_size
+    return [*_oddities(spec, config), ("has no expert that sees every token", lacks)]
+
+
+_DELTA_PARTS = ("attn_qkv", "attn_gate", "ssm_alpha", "ssm_beta", "ssm_conv1d", "ssm_norm", "ssm_out")
+_SECTIONS = (11, 11, 10)
+_EPSILON = 1e-6
+"""What transformers adds to the squares of queries and keys; llama.cpp adds the norms' epsilon (`build_gdn_l2_norm`)."""
+_GGUF = GgufRules(
+    "qwen35",
+    ("qwen35", "qwen2"),
+    parts=_parts,
+    plain_norms=("linear_attn.norm.weight",),
+    metadata=_metadata,
+    oddities=_oddities,
+    rope="own",
+    parameters={"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"},
+)
 QWEN3_5 = Family(
     "qwen3_5_text",
     config=ConfigRules(
@@ -68,6 +142,7 @@ QWEN3_5 = Family(
         part_sizes=(248_320, 4096, 12_288, 32, 16),
     ),
     wrappers={"qwen3_5": LANGUAGE_MODEL},
+    gguf=_GGUF,
 )
 """Dense, 0.8B to 27B."""
 QWEN3_5_MOE = replace(
@@ -83,6 +158,7 @@ QWEN3_5_MOE = replace(
         mixture=Mixture(256, size_key="moe_intermediate_size", fields=_expert_fields),
     ),
     wrappers={"qwen3_5_moe": LANGUAGE_MODEL},
+    gguf=replace(_GGUF, architecture="qwen35moe", oddities=_moe_oddities),
 )  # fmt: skip
 """35B-A3B and its relatives: 256 experts, and one that sees every token."""
 FAMILIES = (QWEN3_5, QWEN3_5_MOE)

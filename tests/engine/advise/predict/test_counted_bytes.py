@@ -59,6 +59,10 @@ FAMILIES = {
     "lfm2": {"layer_types": ["conv", "full_attention", "conv"], "block_auto_adjust_ff_dim": False},
     "olmo2": {},
     "apertus": {"hidden_act": "xielu", "tie_word_embeddings": False},
+    "qwen3_5_text": {
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"], "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 64,
+    },
     "lfm3": {"layer_types": ["conv", "full_attention", "sliding_attention"], "sliding_window": 32},
     "qwen3_moe": {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 128, "mlp_only_layers": [1]},
     "qwen2_moe": {
@@ -172,8 +176,8 @@ def test_nf4_weights_are_counted_to_the_byte(name):
     assert weights / 64 < predicted.tables < 1.03 * weights / 64
     assert predicted.experts == experts_of(loaded)
     real = outside(loaded) + loaded.compute_buffer.nbytes + packed + predicted.experts
-    # The last scale of a matrix may stand for fewer weights: LFM3's gates have few rows.
-    assert 0 <= real - predicted.stored <= (4 * len(loaded.plan.modules) if name == "lfm3" else 0)
+    # The last scale of a matrix may stand for fewer weights: gates of LFM3 and Qwen3.5 have few rows.
+    assert 0 <= real - predicted.stored <= (4 * len(loaded.plan.modules) if name in {"lfm3", "qwen3_5_text"} else 0)
     groups = scratch_bytes(spec, [*LayerShape(spec, section, 2, True, spec.layers[-1]).experts.values()], 2, nf4=True)
     assert predicted.scratch == sum(scratch.values()) + groups
 

@@ -8,6 +8,7 @@ import pytest
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
 from burnish_engine.bench.shapes import shape
+from burnish_engine.contract.recipe.eight_bit_use import NO_EIGHT_BITS
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES, MemoryPlan, parse_save_levels
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
@@ -116,6 +117,19 @@ def test_the_peak_of_a_pass_at_real_sizes(monkeypatch, name, rank, learned, laye
 def test_the_peak_of_a_pass_through_experts_at_real_sizes(monkeypatch, name, rows, tile, level):
     levels = (level,) * 8  # dense ones, mixtures, attention and convolutions; 16 to 48 alike would show no more
     predicted, real = both_peaks(monkeypatch, name, AdapterSection(rank=16), levels, rows=rows, mlp_rows=tile)
+    assert predicted == pytest.approx(real, rel=0.002)
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize(("name", "level", "tile", "way"), [
+    ("qwen3.5-0.8b", "all", 0, ""), ("qwen3.5-4b", "products", 0, ""), ("qwen3.5-0.8b", "offloaded", 0, ""),
+    ("qwen3.5-4b", "attention", 1024, ""), ("qwen3.5-0.8b", "input", 1024, ""), ("qwen3.5-4b", "host", 0, "NF4"),
+    ("qwen3.5-4b", "narrow", 1024, "FP8"),
+])  # fmt: skip
+def test_the_peak_of_a_pass_through_delta_nets(monkeypatch, name, level, tile, way):
+    nf4, eight_bits = EIGHT_BITS[way] if way else (False, NO_EIGHT_BITS)
+    stored = {"nf4": nf4, "eight_bits": eight_bits}
+    predicted, real = both_peaks(monkeypatch, name, AdapterSection(rank=16), (level,) * 8, mlp_rows=tile, **stored)
     assert predicted == pytest.approx(real, rel=0.002)
 
 

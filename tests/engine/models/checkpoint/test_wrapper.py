@@ -42,9 +42,14 @@ MISTRAL = {**SIZES, "model_type": "mistral", "head_dim": 16, "sliding_window": N
 QWEN = {**SIZES, "model_type": "qwen2", "tie_word_embeddings": False}
 LLAMA = {**SIZES, "model_type": "llama", "tie_word_embeddings": False}
 LFM2 = {**SIZES, "model_type": "lfm2", "layer_types": ["conv", "full_attention", "conv"], "tie_word_embeddings": True}
+QWEN3_5 = {
+    **SIZES, "model_type": "qwen3_5_text", "head_dim": 32, "full_attention_interval": 3, "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16, "tie_word_embeddings": True,
+}  # fmt: skip
 TEXTS = {
     "gemma3": GEMMA, "mistral3": MISTRAL, "llava": LLAMA, "llava_next": LLAMA, "llava_onevision": QWEN,
     "internvl": QWEN, "lfm2_vl": LFM2, "idefics3": LLAMA, "smolvlm": LLAMA,
+    "qwen3_5": QWEN3_5,
 }  # fmt: skip
 
 
@@ -108,7 +113,8 @@ def whole_logits(folder, ids):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "wrapper", [pytest.param(name, marks=() if name in {"gemma3", "mistral3"} else pytest.mark.long) for name in TEXTS]
+    "wrapper",
+    [pytest.param(name, marks=() if name in {"gemma3", "mistral3", "qwen3_5"} else pytest.mark.long) for name in TEXTS],
 )
 def test_the_language_model_alone_says_what_the_whole_model_says(folders, wrapper):
     source, ids = open_model(str(folders(wrapper))), torch.arange(5, 45)[None]
@@ -124,6 +130,18 @@ def test_the_language_model_alone_says_what_the_whole_model_says(folders, wrappe
     fast = parity.Fast(load_decoder(source, DecoderOptions(torch.float32, CPU, 64)))
     batch = parity.micro_batch((40,))
     assert parity.same_logits(fast.logits(batch), whole_logits(source.folder, torch.tensor(batch.input_ids)[None]))
+
+
+@pytest.mark.full
+def test_a_layer_that_predicts_a_second_token_is_none_of_ours(folders, tmp_path):
+    folder = shutil.copytree(folders("qwen3_5"), tmp_path / "qwen")
+    stored = load_file(folder / "model.safetensors")
+    more = {f"mtp.{part}.weight": torch.ones(64, 64) for part in ("fc", "layers.0.self_attn.q_proj")}
+    save_file(stored | more, folder / "model.safetensors", metadata={"format": "pt"})
+    batch = parity.micro_batch((40,))
+    sources = [open_model(str(one)) for one in (folder, folders("qwen3_5"))]
+    with_it, without = (parity.Fast(load_decoder(one, DecoderOptions(torch.float32, CPU, 64))) for one in sources)
+    assert torch.equal(with_it.logits(batch), without.logits(batch))
 
 
 def test_a_head_that_only_the_files_tell_of_decides_whether_it_is_tied(folders):

@@ -8,6 +8,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
 from burnish_engine.models.decoder.layer_types import Tensors
 from burnish_engine.models.decoder.mixers.attention.mixer import build_attention
 from burnish_engine.models.decoder.mixers.gated_attention.mixer import build_gated_attention
+from burnish_engine.models.decoder.mixers.gated_delta.mixer import build_gated_delta
 from burnish_engine.models.decoder.mixers.mixer import Mixer
 from burnish_engine.models.decoder.mixers.short_conv.mixer import build_short_conv
 from burnish_engine.models.decoder.rope_tables import PositionTables
@@ -16,6 +17,7 @@ _BUILDERS: dict[LayerKind, Callable[[DecoderSpec, int, Tensors, PositionTables],
     "attention": build_attention,
     "sliding_attention": build_attention,
     "short_convolution": build_short_conv,
+    "gated_delta": build_gated_delta,
 }
 
 

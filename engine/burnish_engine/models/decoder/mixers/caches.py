@@ -13,6 +13,7 @@ from burnish_engine.models.decoder.mixers.attention.cache import AttentionCache
 from burnish_engine.models.decoder.mixers.attention.kv_cache import KVCache
 from burnish_engine.models.decoder.mixers.attention.paged_cache import PagedAttentionCache, PagedKeys, PageTable
 from burnish_engine.models.decoder.mixers.gated_attention.cache import GatedAttentionCache, GatedSlotCache
+from burnish_engine.models.decoder.mixers.gated_delta.cache import GatedDeltaCache
 from burnish_engine.models.decoder.mixers.mixer import MixerCache, MixFunctions, PackedPrompts, SlotCache
 from burnish_engine.models.decoder.mixers.short_conv.cache import ShortConvCache
 
@@ -46,15 +47,16 @@ def _gated_attention(size: CacheSize) -> MixerCache:
     return GatedAttentionCache(_attention(size))
 
 
-def _short_conv(size: CacheSize) -> MixerCache:
-    return ShortConvCache(len(size.lengths))
-
-
-_CACHES: dict[str, Callable[[CacheSize], MixerCache]] = {
-    "attention": _attention,
-    "gated_attention": _gated_attention,
-    "short_conv": _short_conv,
-}
+_CACHES: dict[str, Callable[[CacheSize], MixerCache]] = {"attention": _attention, "gated_attention": _gated_attention}
+"""Caches that grow with the rows."""
+_SLOT_CACHES: dict[str, Callable[[PagedKeys], SlotCache]] = {
+    "attention": PagedAttentionCache, "gated_attention": GatedSlotCache
+}  # fmt: skip
+"""The same for slots, over pages."""
+_FIXED: dict[str, Callable[[int], ShortConvCache | GatedDeltaCache]] = {
+    "short_conv": ShortConvCache, "gated_delta": GatedDeltaCache
+}  # fmt: skip
+"""Caches that have as much memory for each row whatever its length, from the number of rows or slots."""
 
 
 class MixerCaches:
@@ -71,7 +73,7 @@ class MixerCaches:
         for name in dict.fromkeys(layer.mixer.name for layer in decoder.layers):
             layers = [layer.mixer.index for layer in decoder.layers if layer.mixer.name == name]
             size = CacheSize(decoder.spec, layers, lengths, reserve, decoder.dtype, decoder.device)
-            self._caches[name] = _CACHES[name](size)
+            self._caches[name] = _FIXED[name](len(lengths)) if name in _FIXED else _CACHES[name](size)
 
     def reading(self, prompts: PackedPrompts) -> MixFunctions:
         """Return how prompts are mixed and remembered."""
@@ -101,12 +103,12 @@ class SlotCaches:
         self._keys: list[PagedKeys] = []
         for name in dict.fromkeys(layer.mixer.name for layer in decoder.layers):
             layers = [layer.mixer.index for layer in decoder.layers if layer.mixer.name == name]
-            if name == "short_conv":
-                self._caches[name] = ShortConvCache(len(table.length_S))
+            if name in _FIXED:
+                self._caches[name] = _FIXED[name](len(table.length_S))
                 continue
             keys = PagedKeys(decoder.spec, layers, pages, table, decoder.dtype)
             self._keys.append(keys)
-            self._caches[name] = (GatedSlotCache if name == "gated_attention" else PagedAttentionCache)(keys)
+            self._caches[name] = _SLOT_CACHES[name](keys)
 
     def reading(self, prompts: PackedPrompts) -> MixFunctions:
         """Return how prompts are mixed and remembered; their rows are slots."""

@@ -16,6 +16,7 @@ from burnish_engine.models.decoder.layer_tensors import (
 from burnish_engine.models.decoder.mixers.attention.declared import AttentionDeclaration
 from burnish_engine.models.decoder.mixers.declaration import MixerDeclaration
 from burnish_engine.models.decoder.mixers.gated_attention.declared import GatedAttentionDeclaration
+from burnish_engine.models.decoder.mixers.gated_delta.declared import GatedDeltaDeclaration
 from burnish_engine.models.decoder.mixers.short_conv.declared import ShortConvDeclaration
 
 _ATTENTION, _GATED_ATTENTION = AttentionDeclaration(), GatedAttentionDeclaration()
@@ -23,6 +24,7 @@ _DECLARED: dict[LayerKind, MixerDeclaration] = {
     "attention": _ATTENTION,
     "sliding_attention": _ATTENTION,
     "short_convolution": ShortConvDeclaration(),
+    "gated_delta": GatedDeltaDeclaration(),
 }
 
 

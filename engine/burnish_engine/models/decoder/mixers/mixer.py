@@ -62,7 +62,7 @@ class Mixer(Protocol):
         """Differentiate `mix` and `prepare`.
 
         Args:
-            gradient_TK: gradient of the output.
+            gradient_TK: gradient of the output; its memory may be used.
             mixed_TK: output of `mix`.
             out_TC: memory for the gradient of the input projection's output; filled.
             mixer_pass: prepared pass.

@@ -22,8 +22,8 @@ HEAD_NORMS = ("attn_q_norm", "attn_k_norm")
 FEED_FORWARD_PARTS = ("ffn_gate", "ffn_up", "ffn_down")
 MIXTURE_PARTS = ("ffn_gate_inp", *EXPERT_TENSORS.values())
 """Tensors of a mixture's layer: router and experts."""
-SHARED_PARTS = ("ffn_gate_inp_shexp", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp")
-"""Tensors of an expert that sees every token: the logit of its scale, and its maps."""
+SHARED_EXPERT_PARTS = ("ffn_gate_inp_shexp", "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp")
+"""Tensors of the expert that sees every token, its gate first."""
 
 
 def usual_parts(layer: LayerSpec) -> tuple[str, ...]:
@@ -48,6 +48,8 @@ class GgufRules:
         named_by: architecture whose names of tensors it shares, where the package gguf does not know its own.
         parts: function from a layer to the tensors that it must have.
         final_norm: GGUF name of the norm before the head.
+        plain_norms: ends of the names of norms that multiply by their weight where the family's others multiply by
+            1 + weight.
         interleaved: whether llama.cpp's rope turns neighboring rows of a head, which are half a head apart in
             transformers.
         metadata: function from specification and config.json to keys that are not the usual ones.
@@ -70,6 +72,7 @@ class GgufRules:
     named_by: str = ""
     parts: Callable[[LayerSpec], Sequence[str]] = usual_parts
     final_norm: str = "output_norm"
+    plain_norms: tuple[str, ...] = ()
     interleaved: bool = False
     metadata: Callable[[DecoderSpec, Mapping[str, Any]], Metadata] = lambda _spec, _config: {}
     oddities: Callable[[DecoderSpec, Mapping[str, Any]], Oddities] = lambda _spec, _config: []

@@ -11,6 +11,8 @@ import torch
 
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.mixers.attention.paged_cache import page_bytes
+from burnish_engine.models.decoder.mixers.gated_delta.cache import row_bytes
+from burnish_engine.models.decoder.mixers.gated_delta.declared import prompt_numbers
 from burnish_engine.models.generation.packed_prompts import PROMPT_TOKENS
 from burnish_engine.models.generation.paged.slots import ReplySlots
 from burnish_kernels.paged_attention.op import PAGE
@@ -67,11 +69,11 @@ class SlotRoom:
 
     @classmethod
     def build(cls, size: RoomSize, decoder: Decoder, stops: Set[int]) -> SlotRoom:
-        """Allocate slots, and as many pages as are wanted and fit the free memory; at least one.
+        """Allocate slots, and as many pages as are wanted and fit the free memory beside states; at least one.
 
         Free memory may lie in pieces, so that less of it is found than counted.
         """
-        free = _free_bytes(decoder.device)
+        free = _free_bytes(decoder.device) - size.slots * row_bytes(decoder.spec, decoder.dtype)
         pages = min(size.pages, _most_pages(decoder, free))
         prompt_tokens = _prompt_tokens(decoder, free)
         while True:
@@ -109,7 +111,6 @@ def _prompt_tokens(decoder: Decoder, free: float) -> int:
     spec = decoder.spec
     feed_forward = spec.intermediate_size * max(spec.experts_per_token, 1)
     heads = (spec.num_heads + 2 * spec.num_kv_heads) * spec.head_dim
-    each = (
-        4 * spec.hidden_size + max(3 * feed_forward, heads + spec.num_heads * spec.head_dim)
-    ) * decoder.dtype.itemsize
+    mixer = max(heads + spec.num_heads * spec.head_dim, prompt_numbers(spec))
+    each = (4 * spec.hidden_size + max(3 * feed_forward, mixer)) * decoder.dtype.itemsize
     return int(max(_LEAST_PROMPT_TOKENS, min(PROMPT_TOKENS, free * PROMPTS_SHARE / each)))

@@ -1,6 +1,7 @@
 """Attention within packed documents, with rotated queries and keys.
 
-Shapes as in `layer_tensors`, and N query heads, M key and value heads, D head dimension, C = (N + 2 M) D.
+Shapes as in `layer_tensors`, and N query heads, M key and value heads, D head dimension, S numbers from one query head
+to the next in the projection (D, unless gates lie between), C = N S + 2 M D.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class AttentionShape:
         one_plus: whether these norms scale by 1 + weight.
         clip: bound of queries, keys and values before rotation; None: none. With norms over the whole width only.
         interleaved: whether neighboring numbers of a head turn together (`RopeSpec.interleaved`).
+        query_spacing: size S; None: D. With norms of each head only, which write the queries next to each other.
     """
 
     heads: int
@@ -47,6 +49,7 @@ class AttentionShape:
     one_plus: bool = False
     clip: float | None = None
     interleaved: bool = False
+    query_spacing: int | None = None
 
 
 @dataclass(frozen=True)
@@ -110,9 +113,20 @@ class AttentionMixer(Mixer):
     def backward(
         self, gradient_TK: torch.Tensor, mixed_TK: torch.Tensor, out_TC: torch.Tensor, mixer_pass: MixerPass
     ) -> None:
+        self.differentiate(gradient_TK, mixed_TK, out_TC, mixer_pass, self._heads(out_TC)[0])
+
+    def differentiate(
+        self,
+        gradient_TK: torch.Tensor,
+        mixed_TK: torch.Tensor,
+        out_TC: torch.Tensor,
+        mixer_pass: MixerPass,
+        dq_TND: torch.Tensor,
+    ) -> None:
+        """Do what `backward` does, with memory for the gradients of rotated queries, their heads next to each other."""
         s = self.shape
         q_TND, k_TMD, v_TMD = self.inputs(mixer_pass)
-        dq_TND, dk_TMD, dv_TMD = self._heads(out_TC)
+        _, dk_TMD, dv_TMD = self._heads(out_TC)
         attention.backward(
             self.by_head(gradient_TK),
             q_TND,
@@ -130,14 +144,14 @@ class AttentionMixer(Mixer):
             dv_out=dv_TMD,
         )
         self.scale_queries_(dq_TND, mixer_pass.sequences)
-        self._rotate_back(out_TC, mixer_pass)
+        self._rotate_back(dq_TND, out_TC, mixer_pass)
 
-    def _rotate_back(self, out_TC: torch.Tensor, mixer_pass: MixerPass) -> None:
-        """Turn the gradients of queries and keys into those of the projection, in place."""
+    def _rotate_back(self, dq_TND: torch.Tensor, out_TC: torch.Tensor, mixer_pass: MixerPass) -> None:
+        """Turn the gradients of queries and keys into those of the projection; keys in place."""
         if self.q_norm is None and self.table_PR is None:
             return
         s = self.shape
-        dq_TND, dk_TMD, _ = self._heads(out_TC)
+        dk_TMD = self._heads(out_TC)[1]
         rope.backward(
             dq_TND,
             dk_TMD,
@@ -152,6 +166,7 @@ class AttentionMixer(Mixer):
             eps=s.eps,
             one_plus_weight=s.one_plus,
             interleaved=s.interleaved,
+            query_spacing=s.query_spacing,
             dqkv_out=out_TC,
         )
 
@@ -168,9 +183,10 @@ class AttentionMixer(Mixer):
     def _heads(self, projected_TC: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return views of queries, keys and values."""
         s = self.shape
-        heads = projected_TC.unflatten(1, (s.heads + 2 * s.kv_heads, s.head_dim))
-        q_TND, k_TMD, v_TMD = heads.split((s.heads, s.kv_heads, s.kv_heads), dim=1)
-        return q_TND, k_TMD, v_TMD
+        spacing = s.query_spacing or s.head_dim
+        q_TNS = projected_TC[:, : s.heads * spacing].unflatten(1, (s.heads, spacing))
+        kv_TXD = projected_TC[:, s.heads * spacing :].unflatten(1, (2 * s.kv_heads, s.head_dim))
+        return q_TNS[..., : s.head_dim], kv_TXD[:, : s.kv_heads], kv_TXD[:, s.kv_heads :]
 
     def _rotate(
         self, mixer_pass: MixerPass, q_out: torch.Tensor | None, k_out: torch.Tensor | None
@@ -188,6 +204,7 @@ class AttentionMixer(Mixer):
             eps=s.eps,
             one_plus_weight=s.one_plus,
             interleaved=s.interleaved,
+            query_spacing=s.query_spacing,
             q_out=q_out,
             k_out=k_out,
         )
@@ -237,9 +254,9 @@ class WholeNormAttention(AttentionMixer):
         return *mixer_pass.own["qk_TXD"].split((s.heads, s.kv_heads), dim=1), self._heads(mixer_pass.projected_TC)[2]
 
     @override
-    def _rotate_back(self, out_TC: torch.Tensor, mixer_pass: MixerPass) -> None:
+    def _rotate_back(self, dq_TND: torch.Tensor, out_TC: torch.Tensor, mixer_pass: MixerPass) -> None:
         s, projected_TC = self.shape, mixer_pass.projected_TC
-        dq_TND, dk_TMD, _ = self._heads(out_TC)
+        dk_TMD = self._heads(out_TC)[1]
         if self.table_PR is not None:
             rope.backward(
                 dq_TND,
@@ -288,6 +305,7 @@ def build_attention(spec: DecoderSpec, index: int, own: Tensors, tables: Positio
         one_plus=spec.norm_one_plus,
         clip=spec.attention_clip,
         interleaved=spec.rope.interleaved,
+        query_spacing=2 * spec.head_dim if spec.attention_gate == "numbers" else None,
     )
     norms, scales = (own.get("q_norm"), own.get("k_norm")), tables.query_scales_of_layer(layer)
     kind, sinks_N = WholeNormAttention if spec.qk_norm_whole else AttentionMixer, own.get("sinks")

@@ -1,1 +1,1 @@
-"""Attention whose output a gate scales, head by head (LFM3)."""
+"""Attention whose output sigmoids scale, head by head (LFM3) or number by number (Qwen3.5)."""

@@ -55,6 +55,6 @@ class _Gated(MixFunction):
     @override
     def __call__(self, mixer: Mixer, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor) -> None:
         assert isinstance(mixer, GatedAttentionMixer)
-        *attended, gate_TN = inputs
+        *attended, gate_TNG = inputs
         self.attend(mixer.attention, tuple(attended), out_TK)
-        mixer.scale(out_TK, gate_TN, out_TK)
+        mixer.scale(out_TK, gate_TNG, out_TK)

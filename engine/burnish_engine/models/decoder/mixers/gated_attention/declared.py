@@ -1,6 +1,6 @@
 """The tensors and costs of a layer with gated attention. Loads no torch.
 
-Shapes as in `attention.declared`; the projection has a column for each head behind queries, keys and values.
+Shapes as in `attention.declared`; the projection has a column of gates for each head, or for each number of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from burnish_engine.models.decoder.layer_tensors import (
 from burnish_engine.models.decoder.mixers.attention.declared import AttentionDeclaration
 from burnish_engine.models.decoder.mixers.declaration import Moved
 
-_MOVED = (2, 6)  # times the width of attention's output, beside what attention itself moves
+_MOVED, _MOVED_BY_NUMBER = (2, 3), (3, 7)
+"""Times the width of attention's output, beside what attention itself moves: the gate's kernels, and with a gate for
+each number also its logits, their gradients, and the adapter's reads of both."""
 
 
 class GatedAttentionDeclaration(AttentionDeclaration):
@@ -41,15 +43,23 @@ class GatedAttentionDeclaration(AttentionDeclaration):
             read="mixer_out",
             of_mixer=True,
         )
-        gradient = LayerTensor("attended_gradient_TK", (TOKENS, width), extra={"mixer_backward": always(EVERY)})
-        return (*super().tensors(spec, stacks), attended, gradient)
+        found = (*super().tensors(spec, stacks), attended)
+        if spec.attention_gate != "numbers":
+            return found
+        gradient = LayerTensor("query_gradient_TK", (TOKENS, width), extra={"mixer_backward": always(EVERY)})
+        return (*found, gradient)
 
     @override
     def moved(self, spec: DecoderSpec) -> Moved:
         own, width = super().moved(spec), spec.num_heads * spec.head_dim
-        return Moved(own.forward + _MOVED[0] * width, own.backward + _MOVED[1] * width)
+        forward, backward = _gate_moved(spec)
+        return Moved(own.forward + forward * width, own.backward + backward * width)
 
     @override
     def moved_again(self, spec: DecoderSpec, level: SaveLevel) -> int:
-        gated = _MOVED[0] * spec.num_heads * spec.head_dim if level == "input" else 0
+        gated = _gate_moved(spec)[0] * spec.num_heads * spec.head_dim if level == "input" else 0
         return super().moved_again(spec, level) + gated
+
+
+def _gate_moved(spec: DecoderSpec) -> tuple[int, int]:
+    return _MOVED_BY_NUMBER if spec.attention_gate == "numbers" else _MOVED

@@ -1,6 +1,7 @@
-"""Attention whose output is scaled, head by head, by the sigmoid of a gate that is projected beside the queries (LFM3).
+"""Attention whose output is scaled by sigmoids of logits that are projected beside the queries.
 
-Shapes as in `attention.mixer`, and C = (N + 2 M) D + N, K = N D.
+LFM3 has one logit for each head, behind queries, keys and values: C = (N + 2 M) D + N. Qwen3.5 has one for each number,
+behind each query head: C = (2 N + 2 M) D. Shapes as in `attention.mixer`, and K = N D, G logits of a head: 1 or D.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from burnish_engine.models.decoder.layer_types import Tensors
 from burnish_engine.models.decoder.mixers.attention.mixer import AttentionMixer, build_attention
 from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerPass
 from burnish_engine.models.decoder.rope_tables import PositionTables
+from burnish_kernels.head_gate import op as head_gate
 
 
 @dataclass(frozen=True)
@@ -39,45 +41,61 @@ class GatedAttentionMixer(Mixer):
     @override
     def inputs(self, mixer_pass: MixerPass) -> tuple[torch.Tensor, ...]:
         """Return queries, keys, values and gates."""
-        return *self.attention.inputs(self._ungated(mixer_pass)), self._split(mixer_pass.projected_TC)[1]
+        return *self.attention.inputs(self._ungated(mixer_pass)), self._gates(mixer_pass.projected_TC)
 
     @override
     def mix(self, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor, mixer_pass: MixerPass) -> None:
-        *attended, gate_TN = inputs
+        *attended, gate_TNG = inputs
         attended_TK = mixer_pass.buffers.get("attended_TK")
         if attended_TK is None:
             attended_TK = out_TK.new_empty(out_TK.shape)
         self.attention.mix(tuple(attended), attended_TK, mixer_pass)
         mixer_pass.own["attended_TK"] = attended_TK
-        self.scale(attended_TK, gate_TN, out_TK)
+        self.scale(attended_TK, gate_TNG, out_TK)
 
     @override
     def backward(
         self, gradient_TK: torch.Tensor, mixed_TK: torch.Tensor, out_TC: torch.Tensor, mixer_pass: MixerPass
     ) -> None:
-        by_head, attended_TK = self.attention.by_head, mixer_pass.own["attended_TK"]
-        gate_TN, (dqkv_TC, dgate_TN) = self._split(mixer_pass.projected_TC)[1], self._split(out_TC)
-        wide = torch.promote_types(gate_TN.dtype, torch.float32)
-        share_TN = torch.sigmoid(gate_TN.to(wide))
-        dshare_TN = (by_head(gradient_TK) * by_head(attended_TK)).sum(dim=-1, dtype=wide)
-        dgate_TN.copy_(dshare_TN * share_TN * (1.0 - share_TN))
-        dattended_TK = torch.empty_like(attended_TK)
-        self.scale(gradient_TK, gate_TN, dattended_TK)
-        self.attention.backward(dattended_TK, attended_TK, dqkv_TC, self._ungated(mixer_pass))
+        attention, attended_TK = self.attention, mixer_pass.own["attended_TK"]
+        gradient_TND = attention.by_head(gradient_TK)
+        head_gate.backward(
+            gradient_TND,
+            attention.by_head(attended_TK),
+            self._gates(mixer_pass.projected_TC),
+            dx_out=gradient_TND,
+            dgate_out=self._gates(out_TC),
+        )
+        if self._by_number:
+            dq_TND = torch.empty_like(gradient_TND)
+            attention.differentiate(gradient_TK, attended_TK, out_TC, mixer_pass, dq_TND)
+        else:
+            attention.backward(gradient_TK, attended_TK, self._without_gates(out_TC), self._ungated(mixer_pass))
 
-    def scale(self, flat_TK: torch.Tensor, gate_TN: torch.Tensor, out_TK: torch.Tensor) -> None:
-        """Fill `out_TK` with each head times the sigmoid of its gate; the sigmoid is rounded, as in transformers."""
+    def scale(self, flat_TK: torch.Tensor, gate_TNG: torch.Tensor, out_TK: torch.Tensor) -> None:
+        """Fill `out_TK` with each head times the sigmoids of its gate."""
         by_head = self.attention.by_head
-        torch.mul(by_head(flat_TK), torch.sigmoid(gate_TN)[..., None], out=by_head(out_TK))
+        head_gate.forward(by_head(flat_TK), gate_TNG, out=by_head(out_TK))
+
+    @property
+    def _by_number(self) -> bool:
+        """Whether each number has a logit of its own."""
+        return self.attention.shape.query_spacing is not None
 
     def _ungated(self, mixer_pass: MixerPass) -> MixerPass:
-        """Return the pass of the attention alone, without the gates."""
-        return replace(mixer_pass, projected_TC=self._split(mixer_pass.projected_TC)[0])
+        """Return the pass of the attention alone."""
+        return replace(mixer_pass, projected_TC=self._without_gates(mixer_pass.projected_TC))
 
-    def _split(self, projected_TC: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return views of queries, keys and values together, and of the gates."""
-        gates = self.attention.shape.heads
-        return projected_TC[:, :-gates], projected_TC[:, -gates:]
+    def _without_gates(self, projected_TC: torch.Tensor) -> torch.Tensor:
+        """Return a view of the part that attention reads; gates between queries it passes over."""
+        return projected_TC if self._by_number else projected_TC[:, : -self.attention.shape.heads]
+
+    def _gates(self, projected_TC: torch.Tensor) -> torch.Tensor:
+        """Return a view `[T, N, G]` of the logits."""
+        s = self.attention.shape
+        if s.query_spacing is None:
+            return projected_TC[:, -s.heads :, None]
+        return projected_TC[:, : s.heads * s.query_spacing].unflatten(1, (s.heads, -1))[..., s.head_dim :]
 
 
 def build_gated_attention(spec: DecoderSpec, index: int, own: Tensors, tables: PositionTables) -> GatedAttentionMixer:

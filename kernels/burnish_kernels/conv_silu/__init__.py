@@ -1,0 +1,1 @@
+"""Short convolution with SiLU over the tokens of a document."""

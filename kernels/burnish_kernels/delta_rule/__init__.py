@@ -1,0 +1,1 @@
+"""Gated delta rule within packed documents, in chunks and token by token."""

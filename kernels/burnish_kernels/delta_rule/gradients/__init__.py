@@ -1,0 +1,1 @@
+"""Gradients of queries, keys, values and gates."""

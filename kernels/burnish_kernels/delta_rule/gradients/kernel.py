@@ -1,0 +1,161 @@
+"""Gradients of a gated delta rule's inputs in Triton: one program for a chunk and a key head, with all it serves.
+
+With S the state before the chunk, S' the one behind it and x = beta (v - seen k S), the new values are u' = (I + A)^-1 x.
+So the gradient of x is dx = (I + A)^-T du', and that of A is -dx u'^T: neither needs the inverse's gradient. New values
+and their gradients are made again from what the scans read. All sums over g go over pairs of rows of a document and
+over the two states; g's gradient at a row is the sum over the later rows of its document and chunk.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from burnish_kernels.delta_rule.kernel import CHUNK, normalized, pair_decay, product, rates
+
+
+@triton.jit
+def _raw_gradient(dunit, x):
+    """Return the gradient of rows that were normalized, from that of the normalized ones."""
+    unit, factor = normalized(x.to(tl.float32))
+    return (dunit - unit * tl.sum(unit * dunit, axis=1)[:, None]) * factor[:, None]
+
+
+@triton.jit(do_not_specialize=["T", "chunks"], do_not_specialize_on_alignment=["b_ptr", "a_ptr", "db_ptr", "da_ptr"])
+def delta_gradients_kernel(
+    do_ptr,  # [T, W E]
+    q_ptr,  # [T, G D], rows as of v
+    k_ptr,  # [T, G D]
+    v_ptr,  # [T, W E]
+    b_ptr,  # [T, W]
+    a_ptr,  # [T, W]
+    a_log_ptr,  # [W]
+    dt_bias_ptr,  # [W]
+    start_ptr,  # [T] int32
+    gates_ptr,  # [4, W, P]
+    unit_q_ptr,  # [G, P, D]
+    unit_k_ptr,  # [G, P, D]
+    inverse_ptr,  # [W, P, CHUNK]
+    w_ptr,  # [W, P, D]
+    u_ptr,  # [W, P, E]
+    du_ptr,  # [W, P, E], without what comes from the state behind
+    states_ptr,  # [W, N, D, E]
+    dstates_ptr,  # [W, N, D, E]
+    dq_ptr,  # [T, G D], rows as of dv
+    dk_ptr,  # [T, G D]
+    dv_ptr,  # [T, W E]
+    db_ptr,  # [T, W]
+    da_ptr,  # [T, W]
+    T,
+    chunks,
+    do_stride,
+    qkv_stride,
+    b_stride,
+    a_stride,
+    dqkv_stride,
+    db_stride,
+    da_stride,
+    scale,
+    W: tl.constexpr,
+    SHARED: tl.constexpr,
+    D: tl.constexpr,
+    E: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Compute the gradients of a chunk for one key head."""
+    TYPE: tl.constexpr = w_ptr.dtype.element_ty
+    groups: tl.constexpr = W // SHARED
+    chunk = tl.program_id(0) // groups
+    group = tl.program_id(0) % groups
+    rows = (chunks * CHUNK).to(tl.int64)
+    lane = tl.arange(0, CHUNK)
+    row = chunk * CHUNK + lane
+    wide_row = row.to(tl.int64)
+    inside = row < T
+    key = tl.arange(0, D)
+    unit_place = (group * rows + row[:, None]) * D + key[None, :]
+    dq = tl.zeros([CHUNK, D], tl.float32)
+    dk = tl.zeros([CHUNK, D], tl.float32)
+    for served in range(0, SHARED):
+        head = group * SHARED + served
+        gates = gates_ptr + head * rows
+        beta = tl.load(gates + W * rows + row)
+        seen = tl.load(gates + 2 * W * rows + row)
+        left = tl.load(gates + 3 * W * rows + row)
+        kept = tl.load(gates + 2 * W * rows + chunk * CHUNK + CHUNK - 1)
+        q = tl.load(unit_q_ptr + unit_place)
+        k = tl.load(unit_k_ptr + unit_place)
+        w = tl.load(w_ptr + (head * rows + row[:, None]) * D + key[None, :])
+        inverse = tl.load(inverse_ptr + (head * rows + row[:, None]) * CHUNK + lane[None, :])
+        dreads = tl.zeros([CHUNK, CHUNK], tl.float32)  # [earlier row, later row]
+        dsystem = tl.zeros([CHUNK, CHUNK], tl.float32)
+        dbeta = tl.zeros([CHUNK], tl.float32)
+        dsum = tl.zeros([CHUNK], tl.float32)  # of g's sum at each row
+        behind = 0.0  # of g's sum at the last row, through the state behind
+        for first in range(0, E, BLOCK):
+            column = (first + tl.arange(0, BLOCK))[None, :]
+            state_place = ((head * chunks.to(tl.int64) + chunk) * D + key[:, None]) * E + column
+            state = tl.load(states_ptr + state_place)
+            dstate = tl.load(dstates_ptr + state_place)
+            value_place = (head * rows + row[:, None]) * E + column
+            u = tl.load(u_ptr + value_place).to(tl.float32)
+            du = tl.load(du_ptr + value_place).to(tl.float32)
+            of_head = head * E + column
+            v = tl.load(v_ptr + wide_row[:, None] * qkv_stride + of_head, mask=inside[:, None], other=0.0)
+            do = tl.load(do_ptr + wide_row[:, None] * do_stride + of_head, mask=inside[:, None], other=0.0)
+
+            new = u - product(w, state, PRECISION)
+            du += product(k, dstate, PRECISION) * left[:, None]
+            dx = product(tl.trans(inverse), du.to(TYPE), PRECISION)
+            to = dv_ptr + wide_row[:, None] * dqkv_stride + of_head
+            tl.store(to, (dx * beta[:, None]).to(TYPE), mask=inside[:, None])
+            dbeta += tl.sum(dx * v.to(tl.float32), axis=1)
+            low = new.to(TYPE)
+            dreads += product(low, tl.trans(do), PRECISION)
+            dsystem -= product(low, tl.trans(dx.to(TYPE)), PRECISION)
+
+            dread = product((do * (seen * scale)[:, None]).to(TYPE), tl.trans(state), PRECISION)
+            dq += dread
+            dsum += tl.sum(dread * q.to(tl.float32), axis=1)
+            dasked = product((dx * seen[:, None]).to(TYPE), tl.trans(state), PRECISION)
+            answer = tl.sum(dasked * k.to(tl.float32), axis=1)
+            dk -= dasked * beta[:, None]
+            dbeta -= answer
+            dsum -= answer * beta
+            dleft = product((new * left[:, None]).to(TYPE), tl.trans(dstate), PRECISION)
+            dk += dleft
+            told = tl.sum(dleft * k.to(tl.float32), axis=1)
+            dsum -= told
+            behind += tl.sum(told, axis=0)
+            behind += kept * tl.sum(tl.sum(state.to(tl.float32) * dstate.to(tl.float32), axis=1), axis=0)
+
+        # Pairs of rows: what is read, then the system, which takes strictly earlier rows.
+        pairs = pair_decay(gates, start_ptr, chunk, rows, T, False)
+        dreads *= pairs * scale
+        by_decay = dreads * product(k, tl.trans(q), PRECISION)
+        dsum += tl.sum(by_decay, axis=0) - tl.sum(by_decay, axis=1)
+        dq += product(tl.trans(dreads.to(TYPE)), k, PRECISION)
+        dk += product(dreads.to(TYPE), q, PRECISION)
+        dsystem *= tl.where(lane[:, None] < lane[None, :], pairs, 0.0)
+        by_beta = dsystem * product(k, tl.trans(k), PRECISION)
+        dbeta += tl.sum(by_beta, axis=0)
+        by_decay = by_beta * beta[None, :]
+        dsum += tl.sum(by_decay, axis=0) - tl.sum(by_decay, axis=1)
+        dpairs = (dsystem * beta[None, :]).to(TYPE)
+        dk += product(dpairs, k, PRECISION)
+        dk += product(tl.trans(dpairs), k, PRECISION)
+
+        dsum += tl.where(lane == CHUNK - 1, behind, 0.0)
+        start, _, _, slope = rates(b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, row, T, b_stride, a_stride)
+        later = (start[:, None] == start[None, :]) & (lane[:, None] >= lane[None, :])
+        dg = tl.sum(tl.where(later, dsum[:, None], 0.0), axis=0)
+        tl.store(da_ptr + wide_row * da_stride + head, (dg * slope).to(TYPE), mask=inside)
+        tl.store(db_ptr + wide_row * db_stride + head, (dbeta * beta * (1.0 - beta)).to(TYPE), mask=inside)
+
+    place = wide_row[:, None] * qkv_stride + group * D + key[None, :]
+    to = wide_row[:, None] * dqkv_stride + group * D + key[None, :]
+    q = tl.load(q_ptr + place, mask=inside[:, None], other=0.0)
+    tl.store(dq_ptr + to, _raw_gradient(dq, q).to(TYPE), mask=inside[:, None])
+    k = tl.load(k_ptr + place, mask=inside[:, None], other=0.0)
+    tl.store(dk_ptr + to, _raw_gradient(dk, k).to(TYPE), mask=inside[:, None])

@@ -1,0 +1,290 @@
+"""Gated delta rule in Triton: what each chunk needs of itself, and what it puts out.
+
+A chunk's new values solve (I + A) u' = beta (v - seen k S), with A the strictly lower products of its keys, times beta
+and decay, and S the state before it. `delta_solve_kernel` inverts I + A in fp32: two blocks of 32 by forward
+substitution, then one product for the block below. `delta_project_kernel` sends keys and values through the inverse, so
+that u' = u - w S. `scan` finds the states one after the other; `delta_output_kernel` reads them.
+
+Documents are told apart by masks within a chunk and by factors that are exactly 0 between chunks, so that the grid
+depends on the number of rows alone. Products of 16-bit tensors are summed in fp32; those of fp32 are true fp32.
+
+The workspace's tensors are cut by chunks of whole rows: a row beyond T has beta 0. Head offsets are int64.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from burnish_kernels.attention.kernel import dot
+
+CHUNK = tl.constexpr(64)
+_HALF = tl.constexpr(32)
+_EPS = tl.constexpr(1e-6)
+
+
+@triton.jit
+def product(left, right, PRECISION: tl.constexpr):
+    """Return a matrix product; precision as for `dot`."""
+    return dot(left, right, tl.zeros([left.shape[0], right.shape[1]], tl.float32), PRECISION)
+
+
+@triton.jit
+def rates(b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, row, T, b_stride, a_stride):
+    """Return each row's first row of its document, beta, g (0 at that first row), and g's slope by a."""
+    inside = row < T
+    start = tl.load(start_ptr + row, mask=inside, other=T)
+    b = tl.load(b_ptr + row.to(tl.int64) * b_stride + head, mask=inside, other=0.0)
+    a = tl.load(a_ptr + row.to(tl.int64) * a_stride + head, mask=inside, other=0.0)
+    beta = tl.where(inside, tl.sigmoid(b.to(tl.float32)).to(b.dtype).to(tl.float32), 0.0)
+    x = a.to(tl.float32) + tl.load(dt_bias_ptr + head)
+    rate = -tl.exp(tl.load(a_log_ptr + head))
+    softplus = tl.maximum(x, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(x)))
+    decays = inside & (start != row)
+    return start, beta, tl.where(decays, rate * softplus, 0.0), tl.where(decays, rate * tl.sigmoid(x), 0.0)
+
+
+@triton.jit
+def decay(later_sum, earlier_sum, same):
+    """Return the decay between two rows of a document; 0 where they are none."""
+    return tl.where(same, tl.exp(tl.where(same, later_sum - earlier_sum, 0.0)), 0.0)
+
+
+@triton.jit
+def normalized(x):
+    """Return rows of length 1, in fp32, and the factors that made them so."""
+    factor = tl.rsqrt(tl.sum(x * x, axis=1) + _EPS)
+    return x * factor[:, None], factor
+
+
+@triton.jit
+def pair_decay(gates_ptr, start_ptr, chunk, rows, T, STRICT: tl.constexpr):
+    """Return the decay from each row of a chunk (first dimension) to the later ones of its document."""
+    row = tl.arange(0, CHUNK)
+    place = chunk * CHUNK + row
+    total = tl.load(gates_ptr + place)
+    start = tl.load(start_ptr + place, mask=place < T, other=T)
+    same = (start[:, None] == start[None, :]) & (
+        row[:, None] < row[None, :] if STRICT else row[:, None] <= row[None, :]
+    )
+    return decay(total[None, :], total[:, None], same)
+
+
+@triton.jit
+def _unit_rows(from_ptr, to_ptr, row, T, stride, column, D: tl.constexpr, STORES):
+    """Return normalized rows in the tensors' type, and store them where wanted."""
+    x = tl.load(from_ptr + row.to(tl.int64)[:, None] * stride + column, mask=(row < T)[:, None], other=0.0)
+    unit, _ = normalized(x.to(tl.float32))
+    unit = unit.to(x.dtype)
+    tl.store(to_ptr + row.to(tl.int64)[:, None] * D + column, unit, mask=STORES & (row >= 0)[:, None])
+    return unit
+
+
+@triton.jit
+def _inverse(system):
+    """Return the inverse of I plus a strictly lower matrix that is given transposed."""
+    i = tl.arange(0, _HALF)[:, None]
+    j = tl.arange(0, _HALF)[None, :]
+    found = tl.where(i == j, 1.0, 0.0)
+    for row in range(1, _HALF):
+        weights = tl.sum(tl.where(j == row, system, 0.0), axis=1)
+        change = tl.sum(weights[:, None] * found, axis=0)
+        found -= tl.where(i == row, change[None, :], 0.0)
+    return found
+
+
+@triton.jit(do_not_specialize=["T", "chunks"], do_not_specialize_on_alignment=["b_ptr", "a_ptr"])
+def delta_solve_kernel(
+    q_ptr,  # [T, G D], rows as of k
+    k_ptr,  # [T, G D]
+    b_ptr,  # [T, W]
+    a_ptr,  # [T, W]
+    a_log_ptr,  # [W]
+    dt_bias_ptr,  # [W]
+    start_ptr,  # [T] int32
+    gates_ptr,  # [4, W, P]
+    unit_q_ptr,  # [G, P, D]
+    unit_k_ptr,  # [G, P, D]
+    inverse_ptr,  # [W, P, CHUNK]
+    T,
+    chunks,
+    qkv_stride,
+    b_stride,
+    a_stride,
+    W: tl.constexpr,
+    SHARED: tl.constexpr,
+    D: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Compute a chunk's gates, normalized queries and keys, and the inverse of its system, for one value head."""
+    chunk = tl.program_id(0) // W
+    head = tl.program_id(0) % W
+    rows = (chunks * CHUNK).to(tl.int64)
+    half = tl.arange(0, _HALF)
+    top = chunk * CHUNK + half
+    low = top + _HALF
+    start_top, beta_top, g_top, _ = rates(
+        b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, top, T, b_stride, a_stride
+    )
+    start_low, beta_low, g_low, _ = rates(
+        b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, low, T, b_stride, a_stride
+    )
+    not_later = half[None, :] <= half[:, None]
+    within_top = (start_top[:, None] == start_top[None, :]) & not_later
+    within_low = (start_low[:, None] == start_low[None, :]) & not_later
+    across = start_low[:, None] == start_top[None, :]
+    sum_top = tl.sum(tl.where(within_top, g_top[None, :], 0.0), axis=1)
+    sum_low = tl.sum(tl.where(within_low, g_low[None, :], 0.0), axis=1)
+    sum_low += tl.sum(tl.where(across, g_top[None, :], 0.0), axis=1)
+
+    # What of the state before the chunk a row sees, and what of a row is left in the state behind it.
+    first = chunk * CHUNK
+    last_sum = tl.sum(tl.where(half == _HALF - 1, sum_low, 0.0), axis=0)
+    last_start = tl.sum(tl.where(half == _HALF - 1, start_low, 0), axis=0)
+    gates = gates_ptr + head * rows
+    plane = W * rows
+    tl.store(gates + top, sum_top)
+    tl.store(gates + low, sum_low)
+    tl.store(gates + plane + top, beta_top)
+    tl.store(gates + plane + low, beta_low)
+    tl.store(gates + 2 * plane + top, tl.where(start_top < first, tl.exp(sum_top), 0.0))
+    tl.store(gates + 2 * plane + low, tl.where(start_low < first, tl.exp(sum_low), 0.0))
+    tl.store(gates + 3 * plane + top, decay(last_sum, sum_top, start_top == last_start))
+    tl.store(gates + 3 * plane + low, decay(last_sum, sum_low, start_low == last_start))
+
+    group = head // SHARED
+    stores = head % SHARED == 0
+    column = tl.arange(0, D)[None, :]
+    q_to = unit_q_ptr + group * rows * D
+    k_to = unit_k_ptr + group * rows * D
+    if stores:
+        _unit_rows(q_ptr + group * D, q_to, top, T, qkv_stride, column, D, True)
+        _unit_rows(q_ptr + group * D, q_to, low, T, qkv_stride, column, D, True)
+    k_top = _unit_rows(k_ptr + group * D, k_to, top, T, qkv_stride, column, D, stores)
+    k_low = _unit_rows(k_ptr + group * D, k_to, low, T, qkv_stride, column, D, stores)
+
+    # Transposed: the later row along the second dimension.
+    earlier = half[:, None] < half[None, :]
+    system_top = product(k_top, tl.trans(k_top), PRECISION) * beta_top[None, :]
+    system_top *= decay(sum_top[None, :], sum_top[:, None], (start_top[:, None] == start_top[None, :]) & earlier)
+    system_low = product(k_low, tl.trans(k_low), PRECISION) * beta_low[None, :]
+    system_low *= decay(sum_low[None, :], sum_low[:, None], (start_low[:, None] == start_low[None, :]) & earlier)
+    below = product(k_low, tl.trans(k_top), PRECISION) * beta_low[:, None]
+    below *= decay(sum_low[:, None], sum_top[None, :], across)
+
+    inverse_top = _inverse(system_top)
+    inverse_low = _inverse(system_low)
+    inverse_below = -tl.dot(tl.dot(inverse_low, below, input_precision="ieee"), inverse_top, input_precision="ieee")
+    TYPE: tl.constexpr = inverse_ptr.dtype.element_ty
+    to = inverse_ptr + (head * rows + first) * CHUNK + half[:, None] * CHUNK + half[None, :]
+    tl.store(to, inverse_top.to(TYPE))
+    tl.store(to + _HALF, tl.zeros([_HALF, _HALF], TYPE))
+    tl.store(to + _HALF * CHUNK, inverse_below.to(TYPE))
+    tl.store(to + _HALF * CHUNK + _HALF, inverse_low.to(TYPE))
+
+
+@triton.jit(do_not_specialize=["T", "chunks"])
+def delta_project_kernel(
+    v_ptr,  # [T, W E]
+    do_ptr,  # [T, W E], read only with BACKWARD
+    start_ptr,  # [T] int32
+    gates_ptr,  # [4, W, P]
+    unit_q_ptr,  # [G, P, D], read only with BACKWARD
+    unit_k_ptr,  # [G, P, D]
+    inverse_ptr,  # [W, P, CHUNK]
+    w_ptr,  # [W, P, D]
+    u_ptr,  # [W, P, E]
+    du_ptr,  # [W, P, E], written only with BACKWARD
+    T,
+    chunks,
+    qkv_stride,
+    do_stride,
+    scale,
+    W: tl.constexpr,
+    SHARED: tl.constexpr,
+    D: tl.constexpr,
+    E: tl.constexpr,
+    BACKWARD: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Send a chunk's keys and values through its inverse, for one value head.
+
+    With BACKWARD also compute what the chunk's own outputs contribute to the gradient of its new values.
+    """
+    TYPE: tl.constexpr = w_ptr.dtype.element_ty
+    chunk = tl.program_id(0) // W
+    head = tl.program_id(0) % W
+    group = head // SHARED
+    rows = (chunks * CHUNK).to(tl.int64)
+    row = chunk * CHUNK + tl.arange(0, CHUNK)
+    key_column = tl.arange(0, D)[None, :]
+    value_column = tl.arange(0, E)[None, :]
+    gates = gates_ptr + head * rows
+    beta = tl.load(gates + W * rows + row)
+    seen = tl.load(gates + 2 * W * rows + row)
+    inverse = tl.load(inverse_ptr + (head * rows + row[:, None]) * CHUNK + tl.arange(0, CHUNK)[None, :])
+    k = tl.load(unit_k_ptr + (group * rows + row[:, None]) * D + key_column)
+    w = product(inverse, (k * (beta * seen)[:, None]).to(TYPE), PRECISION)
+    tl.store(w_ptr + (head * rows + row[:, None]) * D + key_column, w.to(TYPE))
+
+    inside = (row < T)[:, None]
+    wide_row = row.to(tl.int64)[:, None]
+    v = tl.load(v_ptr + wide_row * qkv_stride + head * E + value_column, mask=inside, other=0.0)
+    u = product(inverse, (v * beta[:, None]).to(TYPE), PRECISION)
+    value_place = (head * rows + row[:, None]) * E + value_column
+    tl.store(u_ptr + value_place, u.to(TYPE))
+    if BACKWARD:
+        q = tl.load(unit_q_ptr + (group * rows + row[:, None]) * D + key_column)
+        reads = product(k, tl.trans(q), PRECISION) * scale
+        reads *= pair_decay(gates, start_ptr, chunk, rows, T, False)
+        do = tl.load(do_ptr + wide_row * do_stride + head * E + value_column, mask=inside, other=0.0)
+        du = product(reads.to(TYPE), do, PRECISION)
+        tl.store(du_ptr + value_place, du.to(TYPE))
+
+
+@triton.jit(do_not_specialize=["T", "chunks"])
+def delta_output_kernel(
+    start_ptr,  # [T] int32
+    gates_ptr,  # [4, W, P]
+    unit_q_ptr,  # [G, P, D]
+    unit_k_ptr,  # [G, P, D]
+    w_ptr,  # [W, P, D]
+    u_ptr,  # [W, P, E]
+    states_ptr,  # [W, N, D, E]
+    o_ptr,  # [T, W E]
+    T,
+    chunks,
+    o_stride,
+    scale,
+    W: tl.constexpr,
+    SHARED: tl.constexpr,
+    D: tl.constexpr,
+    E: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Compute a chunk's output for one value head: what its rows read from the state, and from each other."""
+    TYPE: tl.constexpr = o_ptr.dtype.element_ty
+    chunk = tl.program_id(0) // W
+    head = tl.program_id(0) % W
+    group = head // SHARED
+    rows = (chunks * CHUNK).to(tl.int64)
+    row = chunk * CHUNK + tl.arange(0, CHUNK)
+    key = tl.arange(0, D)
+    gates = gates_ptr + head * rows
+    seen = tl.load(gates + 2 * W * rows + row) * scale
+    q = tl.load(unit_q_ptr + (group * rows + row[:, None]) * D + key[None, :])
+    k = tl.load(unit_k_ptr + (group * rows + row[:, None]) * D + key[None, :])
+    w = tl.load(w_ptr + (head * rows + row[:, None]) * D + key[None, :])
+    reads = tl.trans(product(k, tl.trans(q), PRECISION) * scale)
+    reads = (reads * tl.trans(pair_decay(gates, start_ptr, chunk, rows, T, False))).to(TYPE)
+    state_place = ((head * chunks.to(tl.int64) + chunk) * D + key[:, None]) * E
+    for first in range(0, E, BLOCK):
+        column = (first + tl.arange(0, BLOCK))[None, :]
+        state = tl.load(states_ptr + state_place + column).to(TYPE)
+        u = tl.load(u_ptr + (head * rows + row[:, None]) * E + column).to(tl.float32)
+        new = (u - product(w, state, PRECISION)).to(TYPE)
+        o = product(q, state, PRECISION) * seen[:, None]
+        o += product(reads, new, PRECISION)
+        to = o_ptr + row.to(tl.int64)[:, None] * o_stride + head * E + column
+        tl.store(to, o.to(TYPE), mask=(row < T)[:, None])

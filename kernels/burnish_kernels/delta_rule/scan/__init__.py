@@ -1,0 +1,1 @@
+"""The states between chunks, forward, and their gradients, backward."""

@@ -1,0 +1,1 @@
+"""One token for each reply."""

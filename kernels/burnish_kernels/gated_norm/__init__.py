@@ -1,0 +1,1 @@
+"""RMSNorm of each head times a gate."""

@@ -41,6 +41,10 @@ def _longrope(pairs, **more):
     }
 
 
+_QWEN3_5 = {
+    "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+    "linear_value_head_dim": 32, "rms_norm_eps": 1e-3,
+}  # fmt: skip
 SHAPES = {
     "llama": ("llama", {}),
     "llama3": ("llama", {"tie_word_embeddings": True, "rope_parameters": _LLAMA3_ROPE}),
@@ -202,14 +206,9 @@ SHAPES = {
     "qwen3-5": (
         "qwen3_5_text",
         {
+            **_QWEN3_5,
             "num_hidden_layers": 4,
-            "head_dim": 32,
-            "linear_num_key_heads": 2,
-            "linear_num_value_heads": 4,
-            "linear_key_head_dim": 16,
-            "linear_value_head_dim": 32,
             "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"],
-            "rms_norm_eps": 1e-3,
             "tie_word_embeddings": True,
         },
     ),
@@ -284,6 +283,18 @@ MIXTURES = {
             "tie_word_embeddings": True,
         },
     ),
+    "qwen3-5-moe": (
+        "qwen3_5_moe_text",
+        {
+            **_QWEN3_5,
+            "num_hidden_layers": 2,
+            "layer_types": ["linear_attention", "full_attention"],
+            "num_experts": 12,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 64,
+            "shared_expert_intermediate_size": 72,
+        },
+    ),
     "gpt-oss": ("gpt_oss", _GPT_OSS),
 }
 """Mixtures of experts, in the form of `SHAPES`. All sizes of experts are multiples of 64, as NF4 needs."""
@@ -316,7 +327,7 @@ def make(shape, folder, seed=0, *, tokenizer=False, dtype=torch.float32, **chang
         settings["pad_token_id"] = made.pad_token_id
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **settings), dtype=torch.float32)
-    _randomize(model, center=0.0 if model_type in {"gemma3_text", "qwen3_5_text"} else 1.0)
+    _randomize(model, center=0.0 if model_type in {"gemma3_text", "qwen3_5_text", "qwen3_5_moe_text"} else 1.0)
     model.to(dtype).save_pretrained(folder)
     return folder
 

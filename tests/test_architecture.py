@@ -103,7 +103,7 @@ SUBFOLDERS = {
     ),
     "burnish_kernels": (
         ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "eight_bit_linear", "nf4", "rms_norm",
-        "rope", "short_conv",
+        "rope", "head_gate", "short_conv", "conv_silu", "delta_rule", "gated_norm",
         "magma", "swiglu", "xielu", "paged_attention", "decode_linear", "sample", "moe_route", "moe_sort",
         "moe_unpack", "grouped_linear", "grouped_codes", "grouped_skinny", "moe_act", "moe_combine", "mxfp8_linear",
     ),

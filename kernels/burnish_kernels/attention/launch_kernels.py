@@ -195,11 +195,11 @@ def compiled_in(
         "BRANCH": chosen.branch,
         "HAS_WINDOW": window is not None,
         "HAS_CAP": softcap is not None,
-        "PRECISION": precision(q_TND.dtype),
+        "PRECISION": _precision(q_TND.dtype),
     }
 
 
-def precision(dtype: torch.dtype) -> str:
+def _precision(dtype: torch.dtype) -> str:
     """Return how matrices are multiplied: fp32 never in TF32; 16-bit types have only one way."""
     if interpreted():
         return "interpreted"

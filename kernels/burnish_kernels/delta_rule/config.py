@@ -1,4 +1,4 @@
-"""Which tiles, warps and pipeline depths the kernels of the gated delta rule are launched with."""
+"""How the kernels of the gated delta rule are launched: tiles, warps, pipeline depths, segments, precision."""
 
 from __future__ import annotations
 
@@ -6,13 +6,63 @@ from dataclasses import dataclass
 
 import torch
 
+from burnish_kernels.delta_rule.sizes import Sizes
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.tuning import choose
 
 SEGMENT, WARMUP = 32, 16
 """Chunks of a segment of the scans; most chunks that a scan computes before its segment, a power of two."""
 _FEW_CHUNKS = 2, 1
 """The same for Triton's interpreter, so that small tests have several segments."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """How a kernel is launched.
+
+    Attributes:
+        block: columns of values, or of a state, at a time; 0: no constant of the kernel.
+        slice: numbers of a key at a time; 0: no constant of the kernel.
+        warps: warps of a program.
+        stages: depth of the software pipeline.
+    """
+
+    block: int
+    slice: int
+    warps: int
+    stages: int
+
+    def constants(self, sizes: Sizes) -> dict[str, int]:
+        """Return the tile as constants of the kernel, no larger than the heads."""
+        found = {"BLOCK": min(self.block, sizes.value_size), "SLICE": min(self.slice, sizes.key_size)}
+        return {name: value for name, value in found.items() if value}
+
+
+_16_BITS = {
+    "solve": Config(0, 128, 4, 1),
+    "project": Config(128, 128, 4, 1),
+    "states": Config(32, 0, 4, 2),
+    "output": Config(64, 128, 4, 1),
+    "dstates": Config(32, 0, 4, 2),
+    "gradients": Config(32, 128, 8, 1),
+    "last_states": Config(32, 0, 4, 1),
+    "step": Config(32, 0, 4, 1),
+}
+_32_BITS = {
+    "solve": Config(0, 32, 4, 1),
+    "project": Config(32, 32, 8, 1),
+    "states": Config(16, 0, 8, 1),
+    "output": Config(32, 32, 8, 1),
+    "dstates": Config(16, 0, 8, 1),
+    "gradients": Config(16, 32, 8, 1),
+    "last_states": Config(16, 0, 8, 1),
+    "step": Config(32, 0, 4, 1),
+}
+KERNELS = tuple(_16_BITS)
+
+
+def config(kernel: str, dtype: torch.dtype) -> Config:
+    """Return a kernel's configuration for inputs of a type."""
+    return (_32_BITS if dtype == torch.float32 else _16_BITS)[kernel]
 
 
 def segments() -> dict[str, int]:
@@ -21,57 +71,6 @@ def segments() -> dict[str, int]:
     return {"SEGMENT": segment, "WARMUP": warmup}
 
 
-@dataclass(frozen=True)
-class Config:
-    """How a kernel is launched.
-
-    Attributes:
-        block: columns of values, or of a state, at a time; 0 where a kernel takes them whole.
-        warps: warps of a program.
-        stages: depth of the software pipeline.
-    """
-
-    block: int
-    warps: int
-    stages: int
-
-
-KERNELS = ("solve", "project", "states", "output", "dstates", "gradients", "last_states", "step")
-_NARROW = {
-    "solve": Config(0, 4, 1),
-    "project": Config(0, 4, 1),
-    "states": Config(32, 4, 2),
-    "output": Config(64, 4, 1),
-    "dstates": Config(32, 4, 2),
-    "gradients": Config(32, 8, 1),
-    "last_states": Config(32, 4, 1),
-    "step": Config(32, 4, 1),
-}
-_WIDE = {
-    "solve": Config(0, 4, 1),
-    "project": Config(0, 8, 1),
-    "states": Config(16, 4, 1),
-    "output": Config(32, 8, 1),
-    "dstates": Config(16, 4, 1),
-    "gradients": Config(16, 8, 1),
-    "last_states": Config(16, 4, 1),
-    "step": Config(32, 4, 1),
-}
-
-
-def candidates(kernel: str, dtype: torch.dtype) -> list[Config]:
-    """Return the configurations of a kernel that are compiled ahead, the default first."""
-    if dtype == torch.float32:
-        return [_WIDE[kernel]]
-    found = [_NARROW[kernel]]
-    if kernel in {"states", "dstates"}:
-        found += [Config(block, 4, stages) for block in (16, 32, 64) for stages in (2, 3)]
-    return list(dict.fromkeys(found))
-
-
-def config(kernel: str, dtype: torch.dtype, value_size: int, device: torch.device) -> Config:
-    """Return a kernel's configuration for inputs of a type on a device."""
-    default, *others = candidates(kernel, dtype)
-    key = f"{kernel}-{str(dtype).removeprefix('torch.')}"
-    found = choose("delta_rule", key, default, allowed=[default, *others], device=device)
-    return Config(min(found.block, value_size), found.warps, found.stages)
+def precision() -> str:
+    """Return how fp32 matrices are multiplied: as three products in TF32, which is as exact; see `attention.dot`."""
+    return "interpreted" if interpreted() else "tf32x3"

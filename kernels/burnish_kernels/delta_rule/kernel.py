@@ -1,7 +1,7 @@
 """Gated delta rule in Triton: what each chunk needs of itself, and what it puts out.
 
 A chunk's new values solve (I + A) u' = beta (v - seen k S), with A the strictly lower products of its keys, times beta
-and decay, and S the state before it. `delta_solve_kernel` inverts I + A in fp32: two blocks of 32 by forward
+and decay, and S the state before it. `delta_solve_kernel` inverts I + A in fp32: both halves by forward
 substitution, then one product for the block below. `delta_project_kernel` sends keys and values through the inverse, so
 that u' = u - w S. `scan` finds the states one after the other; `delta_output_kernel` reads them.
 
@@ -18,8 +18,6 @@ import triton.language as tl
 
 from burnish_kernels.attention.kernel import dot
 
-CHUNK = tl.constexpr(64)
-_HALF = tl.constexpr(32)
 _EPS = tl.constexpr(1e-6)
 
 
@@ -58,35 +56,61 @@ def normalized(x):
 
 
 @triton.jit
-def pair_decay(gates_ptr, start_ptr, chunk, rows, T, STRICT: tl.constexpr):
+def pair_decay(gates_ptr, start_ptr, chunk, T, CHUNK: tl.constexpr):
     """Return the decay from each row of a chunk (first dimension) to the later ones of its document."""
     row = tl.arange(0, CHUNK)
     place = chunk * CHUNK + row
     total = tl.load(gates_ptr + place)
     start = tl.load(start_ptr + place, mask=place < T, other=T)
-    same = (start[:, None] == start[None, :]) & (
-        row[:, None] < row[None, :] if STRICT else row[:, None] <= row[None, :]
-    )
+    same = (start[:, None] == start[None, :]) & (row[:, None] <= row[None, :])
     return decay(total[None, :], total[:, None], same)
 
 
 @triton.jit
-def _unit_rows(from_ptr, to_ptr, row, T, stride, column, D: tl.constexpr, STORES):
-    """Return normalized rows in the tensors' type, and store them where wanted."""
+def pair_products(
+    first_ptr,
+    second_ptr,
+    row,
+    group,
+    rows,
+    CHUNK: tl.constexpr,
+    D: tl.constexpr,
+    SLICE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Return the products of a chunk's normalized rows, those of the first tensor along the first dimension."""
+    total = tl.zeros([CHUNK, CHUNK], tl.float32)
+    for key in range(0, D, SLICE):
+        place = (group * rows + row[:, None]) * D + key + tl.arange(0, SLICE)[None, :]
+        total = dot(tl.load(first_ptr + place), tl.trans(tl.load(second_ptr + place)), total, PRECISION)
+    return total
+
+
+@triton.jit
+def _factor(from_ptr, row, T, stride, D: tl.constexpr):
+    """Return what rows are multiplied by to have length 1."""
+    place = row.to(tl.int64)[:, None] * stride + tl.arange(0, D)[None, :]
+    _, factor = normalized(tl.load(from_ptr + place, mask=(row < T)[:, None], other=0.0).to(tl.float32))
+    return factor
+
+
+@triton.jit
+def _unit_rows(from_ptr, to_ptr, factor, row, T, stride, key, D: tl.constexpr, SLICE: tl.constexpr, STORES):
+    """Return a slice of normalized rows in the tensors' type, and store it where wanted."""
+    column = key + tl.arange(0, SLICE)[None, :]
     x = tl.load(from_ptr + row.to(tl.int64)[:, None] * stride + column, mask=(row < T)[:, None], other=0.0)
-    unit, _ = normalized(x.to(tl.float32))
-    unit = unit.to(x.dtype)
+    unit = (x.to(tl.float32) * factor[:, None]).to(x.dtype)
     tl.store(to_ptr + row.to(tl.int64)[:, None] * D + column, unit, mask=STORES & (row >= 0)[:, None])
     return unit
 
 
 @triton.jit
-def _inverse(system):
+def _inverse(system, HALF: tl.constexpr):
     """Return the inverse of I plus a strictly lower matrix that is given transposed."""
-    i = tl.arange(0, _HALF)[:, None]
-    j = tl.arange(0, _HALF)[None, :]
+    i = tl.arange(0, HALF)[:, None]
+    j = tl.arange(0, HALF)[None, :]
     found = tl.where(i == j, 1.0, 0.0)
-    for row in range(1, _HALF):
+    for row in range(1, HALF):
         weights = tl.sum(tl.where(j == row, system, 0.0), axis=1)
         change = tl.sum(weights[:, None] * found, axis=0)
         found -= tl.where(i == row, change[None, :], 0.0)
@@ -113,16 +137,20 @@ def delta_solve_kernel(
     a_stride,
     W: tl.constexpr,
     SHARED: tl.constexpr,
+    CHUNK: tl.constexpr,
     D: tl.constexpr,
+    SLICE: tl.constexpr,
     PRECISION: tl.constexpr,
+    EXACT: tl.constexpr,
 ):
     """Compute a chunk's gates, normalized queries and keys, and the inverse of its system, for one value head."""
+    HALF: tl.constexpr = CHUNK // 2
     chunk = tl.program_id(0) // W
     head = tl.program_id(0) % W
     rows = (chunks * CHUNK).to(tl.int64)
-    half = tl.arange(0, _HALF)
+    half = tl.arange(0, HALF)
     top = chunk * CHUNK + half
-    low = top + _HALF
+    low = top + HALF
     start_top, beta_top, g_top, _ = rates(
         b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, top, T, b_stride, a_stride
     )
@@ -139,8 +167,8 @@ def delta_solve_kernel(
 
     # What of the state before the chunk a row sees, and what of a row is left in the state behind it.
     first = chunk * CHUNK
-    last_sum = tl.sum(tl.where(half == _HALF - 1, sum_low, 0.0), axis=0)
-    last_start = tl.sum(tl.where(half == _HALF - 1, start_low, 0), axis=0)
+    last_sum = tl.sum(tl.where(half == HALF - 1, sum_low, 0.0), axis=0)
+    last_start = tl.sum(tl.where(half == HALF - 1, start_low, 0), axis=0)
     gates = gates_ptr + head * rows
     plane = W * rows
     tl.store(gates + top, sum_top)
@@ -154,33 +182,46 @@ def delta_solve_kernel(
 
     group = head // SHARED
     stores = head % SHARED == 0
-    column = tl.arange(0, D)[None, :]
+    q_ptr += group * D
+    k_ptr += group * D
     q_to = unit_q_ptr + group * rows * D
     k_to = unit_k_ptr + group * rows * D
     if stores:
-        _unit_rows(q_ptr + group * D, q_to, top, T, qkv_stride, column, D, True)
-        _unit_rows(q_ptr + group * D, q_to, low, T, qkv_stride, column, D, True)
-    k_top = _unit_rows(k_ptr + group * D, k_to, top, T, qkv_stride, column, D, stores)
-    k_low = _unit_rows(k_ptr + group * D, k_to, low, T, qkv_stride, column, D, stores)
+        q_factor_top = _factor(q_ptr, top, T, qkv_stride, D)
+        q_factor_low = _factor(q_ptr, low, T, qkv_stride, D)
+        for key in range(0, D, SLICE):
+            _unit_rows(q_ptr, q_to, q_factor_top, top, T, qkv_stride, key, D, SLICE, True)
+            _unit_rows(q_ptr, q_to, q_factor_low, low, T, qkv_stride, key, D, SLICE, True)
+    factor_top = _factor(k_ptr, top, T, qkv_stride, D)
+    factor_low = _factor(k_ptr, low, T, qkv_stride, D)
+    system_top = tl.zeros([HALF, HALF], tl.float32)
+    system_low = tl.zeros([HALF, HALF], tl.float32)
+    below = tl.zeros([HALF, HALF], tl.float32)
+    for key in range(0, D, SLICE):
+        k_top = _unit_rows(k_ptr, k_to, factor_top, top, T, qkv_stride, key, D, SLICE, stores)
+        k_low = _unit_rows(k_ptr, k_to, factor_low, low, T, qkv_stride, key, D, SLICE, stores)
+        system_top = dot(k_top, tl.trans(k_top), system_top, PRECISION)
+        system_low = dot(k_low, tl.trans(k_low), system_low, PRECISION)
+        below = dot(k_low, tl.trans(k_top), below, PRECISION)
 
-    # Transposed: the later row along the second dimension.
+    # The systems are transposed: the later row along the second dimension.
     earlier = half[:, None] < half[None, :]
-    system_top = product(k_top, tl.trans(k_top), PRECISION) * beta_top[None, :]
+    system_top *= beta_top[None, :]
     system_top *= decay(sum_top[None, :], sum_top[:, None], (start_top[:, None] == start_top[None, :]) & earlier)
-    system_low = product(k_low, tl.trans(k_low), PRECISION) * beta_low[None, :]
+    system_low *= beta_low[None, :]
     system_low *= decay(sum_low[None, :], sum_low[:, None], (start_low[:, None] == start_low[None, :]) & earlier)
-    below = product(k_low, tl.trans(k_top), PRECISION) * beta_low[:, None]
+    below *= beta_low[:, None]
     below *= decay(sum_low[:, None], sum_top[None, :], across)
 
-    inverse_top = _inverse(system_top)
-    inverse_low = _inverse(system_low)
-    inverse_below = -tl.dot(tl.dot(inverse_low, below, input_precision="ieee"), inverse_top, input_precision="ieee")
+    inverse_top = _inverse(system_top, HALF)
+    inverse_low = _inverse(system_low, HALF)
+    inverse_below = -product(product(inverse_low, below, EXACT), inverse_top, EXACT)
     TYPE: tl.constexpr = inverse_ptr.dtype.element_ty
     to = inverse_ptr + (head * rows + first) * CHUNK + half[:, None] * CHUNK + half[None, :]
     tl.store(to, inverse_top.to(TYPE))
-    tl.store(to + _HALF, tl.zeros([_HALF, _HALF], TYPE))
-    tl.store(to + _HALF * CHUNK, inverse_below.to(TYPE))
-    tl.store(to + _HALF * CHUNK + _HALF, inverse_low.to(TYPE))
+    tl.store(to + HALF, tl.zeros([HALF, HALF], TYPE))
+    tl.store(to + HALF * CHUNK, inverse_below.to(TYPE))
+    tl.store(to + HALF * CHUNK + HALF, inverse_low.to(TYPE))
 
 
 @triton.jit(do_not_specialize=["T", "chunks"])
@@ -202,8 +243,11 @@ def delta_project_kernel(
     scale,
     W: tl.constexpr,
     SHARED: tl.constexpr,
+    CHUNK: tl.constexpr,
     D: tl.constexpr,
     E: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SLICE: tl.constexpr,
     BACKWARD: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
@@ -217,29 +261,30 @@ def delta_project_kernel(
     group = head // SHARED
     rows = (chunks * CHUNK).to(tl.int64)
     row = chunk * CHUNK + tl.arange(0, CHUNK)
-    key_column = tl.arange(0, D)[None, :]
-    value_column = tl.arange(0, E)[None, :]
+    wide_row = row.to(tl.int64)[:, None]
+    inside = (row < T)[:, None]
     gates = gates_ptr + head * rows
     beta = tl.load(gates + W * rows + row)
     seen = tl.load(gates + 2 * W * rows + row)
     inverse = tl.load(inverse_ptr + (head * rows + row[:, None]) * CHUNK + tl.arange(0, CHUNK)[None, :])
-    k = tl.load(unit_k_ptr + (group * rows + row[:, None]) * D + key_column)
-    w = product(inverse, (k * (beta * seen)[:, None]).to(TYPE), PRECISION)
-    tl.store(w_ptr + (head * rows + row[:, None]) * D + key_column, w.to(TYPE))
-
-    inside = (row < T)[:, None]
-    wide_row = row.to(tl.int64)[:, None]
-    v = tl.load(v_ptr + wide_row * qkv_stride + head * E + value_column, mask=inside, other=0.0)
-    u = product(inverse, (v * beta[:, None]).to(TYPE), PRECISION)
-    value_place = (head * rows + row[:, None]) * E + value_column
-    tl.store(u_ptr + value_place, u.to(TYPE))
+    for key in range(0, D, SLICE):
+        column = key + tl.arange(0, SLICE)[None, :]
+        k = tl.load(unit_k_ptr + (group * rows + row[:, None]) * D + column)
+        w = product(inverse, (k * (beta * seen)[:, None]).to(TYPE), PRECISION)
+        tl.store(w_ptr + (head * rows + row[:, None]) * D + column, w.to(TYPE))
+    for first in range(0, E, BLOCK):
+        column = first + tl.arange(0, BLOCK)[None, :]
+        v = tl.load(v_ptr + wide_row * qkv_stride + head * E + column, mask=inside, other=0.0)
+        u = product(inverse, (v * beta[:, None]).to(TYPE), PRECISION)
+        tl.store(u_ptr + (head * rows + row[:, None]) * E + column, u.to(TYPE))
     if BACKWARD:
-        q = tl.load(unit_q_ptr + (group * rows + row[:, None]) * D + key_column)
-        reads = product(k, tl.trans(q), PRECISION) * scale
-        reads *= pair_decay(gates, start_ptr, chunk, rows, T, False)
-        do = tl.load(do_ptr + wide_row * do_stride + head * E + value_column, mask=inside, other=0.0)
-        du = product(reads.to(TYPE), do, PRECISION)
-        tl.store(du_ptr + value_place, du.to(TYPE))
+        reads = pair_products(unit_k_ptr, unit_q_ptr, row, group, rows, CHUNK, D, SLICE, PRECISION) * scale
+        reads = (reads * pair_decay(gates, start_ptr, chunk, T, CHUNK)).to(TYPE)
+        for first in range(0, E, BLOCK):
+            column = first + tl.arange(0, BLOCK)[None, :]
+            do = tl.load(do_ptr + wide_row * do_stride + head * E + column, mask=inside, other=0.0)
+            du = product(reads, do, PRECISION)
+            tl.store(du_ptr + (head * rows + row[:, None]) * E + column, du.to(TYPE))
 
 
 @triton.jit(do_not_specialize=["T", "chunks"])
@@ -258,9 +303,11 @@ def delta_output_kernel(
     scale,
     W: tl.constexpr,
     SHARED: tl.constexpr,
+    CHUNK: tl.constexpr,
     D: tl.constexpr,
     E: tl.constexpr,
     BLOCK: tl.constexpr,
+    SLICE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Compute a chunk's output for one value head: what its rows read from the state, and from each other."""
@@ -270,21 +317,22 @@ def delta_output_kernel(
     group = head // SHARED
     rows = (chunks * CHUNK).to(tl.int64)
     row = chunk * CHUNK + tl.arange(0, CHUNK)
-    key = tl.arange(0, D)
     gates = gates_ptr + head * rows
     seen = tl.load(gates + 2 * W * rows + row) * scale
-    q = tl.load(unit_q_ptr + (group * rows + row[:, None]) * D + key[None, :])
-    k = tl.load(unit_k_ptr + (group * rows + row[:, None]) * D + key[None, :])
-    w = tl.load(w_ptr + (head * rows + row[:, None]) * D + key[None, :])
-    reads = tl.trans(product(k, tl.trans(q), PRECISION) * scale)
-    reads = (reads * tl.trans(pair_decay(gates, start_ptr, chunk, rows, T, False))).to(TYPE)
-    state_place = ((head * chunks.to(tl.int64) + chunk) * D + key[:, None]) * E
+    reads = pair_products(unit_k_ptr, unit_q_ptr, row, group, rows, CHUNK, D, SLICE, PRECISION) * scale
+    reads = tl.trans((reads * pair_decay(gates, start_ptr, chunk, T, CHUNK)).to(TYPE))
     for first in range(0, E, BLOCK):
         column = (first + tl.arange(0, BLOCK))[None, :]
-        state = tl.load(states_ptr + state_place + column).to(TYPE)
+        known = tl.zeros([CHUNK, BLOCK], tl.float32)
+        o = tl.zeros([CHUNK, BLOCK], tl.float32)
+        for key in range(0, D, SLICE):
+            lane = key + tl.arange(0, SLICE)
+            state = tl.load(states_ptr + ((head * rows // CHUNK + chunk) * D + lane[:, None]) * E + column).to(TYPE)
+            w = tl.load(w_ptr + (head * rows + row[:, None]) * D + lane[None, :])
+            known = dot(w, state, known, PRECISION)
+            q = tl.load(unit_q_ptr + (group * rows + row[:, None]) * D + lane[None, :])
+            o = dot(q, state, o, PRECISION)
         u = tl.load(u_ptr + (head * rows + row[:, None]) * E + column).to(tl.float32)
-        new = (u - product(w, state, PRECISION)).to(TYPE)
-        o = product(q, state, PRECISION) * seen[:, None]
-        o += product(reads, new, PRECISION)
+        o = dot(reads, (u - known).to(TYPE), o * seen[:, None], PRECISION)
         to = o_ptr + row.to(tl.int64)[:, None] * o_stride + head * E + column
         tl.store(to, o.to(TYPE), mask=(row < T)[:, None])

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 import triton
 
-from burnish_kernels.attention.launch_kernels import precision
-from burnish_kernels.delta_rule.config import Config, config, segments
+from burnish_kernels.delta_rule.config import Config, config, precision, segments
 from burnish_kernels.delta_rule.gradients.kernel import delta_gradients_kernel
 from burnish_kernels.delta_rule.kernel import delta_output_kernel, delta_project_kernel, delta_solve_kernel
 from burnish_kernels.delta_rule.scan.kernel import (
@@ -18,8 +17,20 @@ from burnish_kernels.delta_rule.scan.kernel import (
     delta_last_states_kernel,
     delta_states_kernel,
 )
-from burnish_kernels.delta_rule.sizes import Sizes, Workspace, divide
+from burnish_kernels.delta_rule.sizes import Sizes, Workspace, chunk_rows, divide
 from burnish_kernels.delta_rule.step.kernel import delta_step_kernel
+
+FUNCTIONS = {
+    "solve": delta_solve_kernel,
+    "project": delta_project_kernel,
+    "states": delta_states_kernel,
+    "output": delta_output_kernel,
+    "dstates": delta_dstates_kernel,
+    "gradients": delta_gradients_kernel,
+    "last_states": delta_last_states_kernel,
+    "step": delta_step_kernel,
+}
+"""Kernel of each name in `config.KERNELS`."""
 
 
 @dataclass(frozen=True)
@@ -106,14 +117,14 @@ class _Group:
             "chunks": self.space.states_WNDE.shape[1],
             "W": self.heads * sizes.shared,
             "SHARED": sizes.shared,
+            "CHUNK": chunk_rows(self.inputs.qkv_TC.dtype),
             "D": sizes.key_size,
-            "PRECISION": precision(self.inputs.qkv_TC.dtype),
+            "PRECISION": precision(),
         }
         return found | {"E": sizes.value_size} if values else found
 
     def config(self, kernel: str) -> Config:
-        given = self.inputs
-        return config(kernel, given.qkv_TC.dtype, given.sizes.value_size, given.qkv_TC.device)
+        return config(kernel, self.inputs.qkv_TC.dtype)
 
 
 def launch_forward(
@@ -138,19 +149,19 @@ def launch_forward(
             o_stride=o_TJ.stride(0),
             scale=scale,
             **common,
-            BLOCK=tile.block,
+            **tile.constants(inputs.sizes),
             **_options(tile),
         )
         if last_R is not None and states_RVDE is not None and len(last_R):
             tile = group.config("last_states")
-            delta_last_states_kernel[len(last_R), common["W"], common["E"] // tile.block](
+            delta_last_states_kernel[len(last_R), common["W"], common["E"] // tile.constants(inputs.sizes)["BLOCK"]](
                 last_ptr=last_R,
                 start_ptr=inputs.start_T,
                 **group.scratch("gates", "unit_k", "w", "u", "states"),
                 behind_ptr=states_RVDE[:, group.value_heads],
                 behind_stride=states_RVDE.stride(0),
                 **common,
-                BLOCK=tile.block,
+                **tile.constants(inputs.sizes),
                 **_options(tile),
             )
 
@@ -172,14 +183,14 @@ def launch_backward(
         _launch_chunks(group, do)
         _launch_states(group)
         tile = group.config("dstates")
-        delta_dstates_kernel[_scan_grid(common, tile)](
+        delta_dstates_kernel[_scan_grid(group, tile)](
             do_ptr=do,
             start_ptr=inputs.start_T,
             **group.scratch("gates", "unit_q", "unit_k", "w", "du", "dstates"),
             do_stride=do_TJ.stride(0),
             scale=scale,
             **common,
-            BLOCK=tile.block,
+            **tile.constants(inputs.sizes),
             **segments(),
             **_options(tile),
         )
@@ -193,7 +204,7 @@ def launch_backward(
             v_ptr=v,
             **group.gate_inputs(),
             start_ptr=inputs.start_T,
-            **group.scratch("gates", "unit_q", "unit_k", "inverse", "w", "u", "du", "states", "dstates"),
+            **group.scratch("gates", "unit_q", "unit_k", "inverse", "du", "states", "dstates"),
             dq_ptr=dq,
             dk_ptr=dk,
             dv_ptr=dv,
@@ -206,7 +217,7 @@ def launch_backward(
             da_stride=da_TV.stride(0),
             scale=scale,
             **common,
-            BLOCK=tile.block,
+            **tile.constants(inputs.sizes),
             **_options(tile),
         )
 
@@ -224,8 +235,9 @@ def launch_step(
 ) -> None:
     """Fill `o_BJ` and change the states."""
     keys = sizes.key_heads * sizes.key_size
-    tile = config("step", qkv_BC.dtype, sizes.value_size, qkv_BC.device)
-    delta_step_kernel[len(qkv_BC), sizes.value_heads, sizes.value_size // tile.block](
+    tile = config("step", qkv_BC.dtype)
+    constants = tile.constants(sizes)
+    delta_step_kernel[len(qkv_BC), sizes.value_heads, sizes.value_size // constants["BLOCK"]](
         q_ptr=qkv_BC,
         k_ptr=qkv_BC[:, keys:],
         v_ptr=qkv_BC[:, 2 * keys :],
@@ -244,7 +256,7 @@ def launch_step(
         SHARED=sizes.shared,
         D=sizes.key_size,
         E=sizes.value_size,
-        BLOCK=tile.block,
+        **constants,
         **_options(tile),
     )
 
@@ -265,6 +277,7 @@ def _launch_chunks(group: _Group, do: torch.Tensor | None) -> None:
     inputs, common = group.inputs, group.common()
     q, k, v = group.parts(inputs.qkv_TC)
     grid = (common["chunks"] * common["W"],)
+    solve, project = group.config("solve"), group.config("project")
     delta_solve_kernel[grid](
         q_ptr=q,
         k_ptr=k,
@@ -273,7 +286,9 @@ def _launch_chunks(group: _Group, do: torch.Tensor | None) -> None:
         **group.scratch("gates", "unit_q", "unit_k", "inverse"),
         qkv_stride=inputs.qkv_TC.stride(0),
         **group.common(values=False),
-        **_options(group.config("solve")),
+        **solve.constants(inputs.sizes),
+        EXACT=precision(),
+        **_options(solve),
     )
     delta_project_kernel[grid](
         v_ptr=v,
@@ -285,25 +300,28 @@ def _launch_chunks(group: _Group, do: torch.Tensor | None) -> None:
         scale=inputs.sizes.key_size**-0.5,
         **common,
         BACKWARD=do is not None,
-        **_options(group.config("project")),
+        **project.constants(inputs.sizes),
+        **_options(project),
     )
 
 
 def _launch_states(group: _Group) -> None:
     """Compute the state before each chunk."""
     common, tile = group.common(), group.config("states")
-    delta_states_kernel[_scan_grid(common, tile)](
+    delta_states_kernel[_scan_grid(group, tile)](
         start_ptr=group.inputs.start_T,
         **group.scratch("gates", "unit_k", "w", "u", "states"),
         **common,
-        BLOCK=tile.block,
+        **tile.constants(group.inputs.sizes),
         **segments(),
         **_options(tile),
     )
 
 
-def _scan_grid(common: dict[str, Any], tile: Config) -> tuple[int]:
-    return (triton.cdiv(common["chunks"], segments()["SEGMENT"]) * common["W"] * (common["E"] // tile.block),)
+def _scan_grid(group: _Group, tile: Config) -> tuple[int]:
+    common, sizes = group.common(), group.inputs.sizes
+    blocks = sizes.value_size // tile.constants(sizes)["BLOCK"]
+    return (triton.cdiv(common["chunks"], segments()["SEGMENT"]) * common["W"] * blocks,)
 
 
 def _options(tile: Config) -> dict[str, Any]:

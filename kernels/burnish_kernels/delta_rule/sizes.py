@@ -11,6 +11,8 @@ import torch
 
 CHUNK = 64
 """Rows of a chunk."""
+WIDE_CHUNK = 32
+"""The same in the kernels for fp32, whose registers hold half as much."""
 _ALIGNMENT = 256
 
 
@@ -72,6 +74,11 @@ class Workspace:
     states_WNDE: torch.Tensor
     du_WPE: torch.Tensor | None = None
     dstates_WNDE: torch.Tensor | None = None
+
+
+def chunk_rows(dtype: torch.dtype) -> int:
+    """Return the rows of a chunk in the kernels for inputs of a type."""
+    return WIDE_CHUNK if dtype == torch.float32 else CHUNK
 
 
 def workspace_bytes(
@@ -145,12 +152,13 @@ def _shapes(
     tokens: int, sizes: Sizes, key_heads: int, dtype: torch.dtype, *, backward: bool, exact_states: bool
 ) -> list[tuple[tuple[int, ...], torch.dtype]]:
     """Return shape and type of each field of a workspace, in order."""
-    chunks = -(-tokens // CHUNK)
-    rows, heads = chunks * CHUNK, key_heads * sizes.shared
+    chunk = chunk_rows(dtype)
+    chunks = -(-tokens // chunk)
+    rows, heads = chunks * chunk, key_heads * sizes.shared
     keys, values = sizes.key_size, sizes.value_size
     states = (heads, chunks, keys, values)
     found = [((4, heads, rows), torch.float32), ((key_heads, rows, keys), dtype), ((key_heads, rows, keys), dtype)]
-    found += [((heads, rows, CHUNK), dtype), ((heads, rows, keys), dtype), ((heads, rows, values), dtype)]
+    found += [((heads, rows, chunk), dtype), ((heads, rows, keys), dtype), ((heads, rows, values), dtype)]
     found += [(states, torch.float32 if exact_states else dtype)]
     return [*found, ((heads, rows, values), dtype), (states, dtype)] if backward else found  # type: ignore[list-item]
 

@@ -96,7 +96,7 @@ def head_gate_backward_kernel(
 def launch_forward(*, x_TND: torch.Tensor, gate_TNG: torch.Tensor, y_TND: torch.Tensor) -> None:
     """Fill `y_TND`."""
     assert x_TND.shape == y_TND.shape
-    constants = configuration(*x_TND.shape[1:], gate_TNG.shape[2])
+    constants = configuration(x_TND.shape[1], x_TND.shape[2], gate_TNG.shape[2])
     head_gate_forward_kernel[_grid(len(x_TND), constants)](
         x_ptr=x_TND,
         gate_ptr=gate_TNG,
@@ -122,7 +122,7 @@ def launch_backward(
     """Fill `dx_TND` and `dgate_TNG`."""
     assert dy_TND.shape == x_TND.shape == dx_TND.shape
     assert gate_TNG.shape == dgate_TNG.shape
-    constants = configuration(*x_TND.shape[1:], gate_TNG.shape[2])
+    constants = configuration(x_TND.shape[1], x_TND.shape[2], gate_TNG.shape[2])
     head_gate_backward_kernel[_grid(len(x_TND), constants)](
         dy_ptr=dy_TND,
         x_ptr=x_TND,

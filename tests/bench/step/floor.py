@@ -73,7 +73,7 @@ def floor_ms(name: str, tokens: int, *, layers: int = 0) -> Floor:
     projections += sum(count * _product_ms(visits, *size) for size, count in experts.items())
     rows = min(_HEAD_ROWS, tokens)
     head = _product_ms(rows, spec.vocab_size, spec.hidden_size) * tokens / rows
-    attending = sum(layer.kind != "short_convolution" for layer in spec.layers)
+    attending = sum(layer.attends for layer in spec.layers)
     return Floor(projections, head, _attention_ms(spec, tokens) * attending)
 
 

@@ -27,6 +27,7 @@ BAD_BOTH = [
     ({"q_weight_D": W}, "both"),
     ({"q_weight_D": W, "k_weight_D": torch.ones(3)}, "k_weight"),
     ({"q_weight_D": W.half(), "k_weight_D": W}, "q_weight"),
+    ({"query_spacing": 3}, "cannot lie 3 numbers apart"),
 ]
 
 

@@ -1,7 +1,7 @@
 """Chat templates that render as the public ones of their models do, written compactly, and the tokens they use.
 
 Sources of what they render: meta-llama/Llama-3.2-3B-Instruct, Qwen/Qwen2.5-7B-Instruct, Qwen/Qwen3-0.6B,
-google/gemma-3-1b-it, microsoft/Phi-3.5-mini-instruct, mistralai/Mistral-Nemo-Instruct-2407,
+Qwen/Qwen3.5-4B, google/gemma-3-1b-it, microsoft/Phi-3.5-mini-instruct, mistralai/Mistral-Nemo-Instruct-2407,
 HuggingFaceTB/SmolLM2-1.7B-Instruct, ChatML as OpenAI published it, HuggingFaceH4/zephyr-7b-beta and
 deepseek-ai/DeepSeek-R1-Distill-Qwen-32B. Below them stand those of newer families, from the model cards of
 ibm-granite/granite-4.0-1b and allenai/OLMo-2-0425-1B-Instruct and what is published of
@@ -86,6 +86,53 @@ QWEN3 = (
     "{% set f = call.function %}{{ " + _CALL + " }}{% endfor %}{{ '<|im_end|>\\n' }}"
     "{% elif m.role == 'tool' %}" + _TOOL_TURN + "{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+QWEN35_CALLS = (
+    "\n</tools>\n\nIf you choose to call a function ONLY reply in the following format with NO suffix:\n\n"
+    "<tool_call>\n<function=example_function_name>\n<parameter=example_parameter_1>\nvalue_1\n</parameter>\n"
+    "<parameter=example_parameter_2>\nThis is the value for the second parameter\nthat can span\nmultiple lines\n"
+    "</parameter>\n</function>\n</tool_call>\n\n<IMPORTANT>\nReminder:\n- Function calls MUST follow the "
+    "specified format: an inner <function=...></function> block must be nested within <tool_call></tool_call> XML tags"
+    "\n- Required parameters MUST be specified\n- You may provide optional reasoning for your function call in "
+    "natural language BEFORE the function call, but NOT after\n- If there is no function call available, answer the "
+    "question like normal with your current knowledge and do not tell the user about function calls\n</IMPORTANT>"
+)
+"""What Qwen3.5 is told of tools, as its template has it: a model knows these words."""
+
+QWEN35 = (
+    "{% if not messages %}{{ raise_exception('No messages provided.') }}{% endif %}"
+    "{% set system = messages[0].content | trim if messages[0].role == 'system' else '' %}"
+    "{% if tools %}{{ '<|im_start|>system\\n# Tools\\n\\nYou have access to the following functions:\\n\\n<tools>' }}"
+    "{% for tool in tools %}{{ '\\n' + (tool | tojson) }}{% endfor %}{{ '" + QWEN35_CALLS.replace("\n", "\\n") + "' }}"
+    "{{ ('\\n\\n' + system if system else '') + '<|im_end|>\\n' }}"
+    "{% elif messages[0].role == 'system' %}{{ '<|im_start|>system\\n' + system + '<|im_end|>\\n' }}{% endif %}"
+    "{% set ns = namespace(last=-1) %}{% for m in messages %}"
+    "{% if m.role == 'user' and not ((m.content | trim).startswith('<tool_response>') "
+    "and (m.content | trim).endswith('</tool_response>')) %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+    "{% if ns.last < 0 %}{{ raise_exception('No user query found in messages.') }}{% endif %}"
+    "{% for m in messages %}{% set content = (m.content or '') | trim %}"
+    "{% if m.role == 'system' %}{% if not loop.first %}"
+    "{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
+    "{% elif m.role == 'user' %}{{ '<|im_start|>user\\n' + content + '<|im_end|>\\n' }}"
+    "{% elif m.role == 'assistant' %}{% set thoughts = '' %}"
+    "{% if m.reasoning_content is string %}{% set thoughts = m.reasoning_content %}"
+    "{% elif '</think>' in content %}"
+    "{% set thoughts = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}"
+    "{% set content = content.split('</think>')[-1].lstrip('\\n') %}{% endif %}{{ '<|im_start|>assistant\\n' }}"
+    "{% if loop.index0 > ns.last %}{{ '<think>\\n' + (thoughts | trim) + '\\n</think>\\n\\n' }}{% endif %}{{ content }}"
+    "{% for call in m.tool_calls or [] %}{% set f = call.function %}"
+    "{{ ('\\n\\n' if loop.first and content | trim else '' if loop.first else '\\n') + '<tool_call>\\n<function=' + f.name "
+    "+ '>\\n' }}{% for name, value in f.arguments | items %}{{ '<parameter=' + name + '>\\n' }}"
+    "{{ value | string if value is string or not (value is mapping or value is sequence) else value | tojson }}"
+    "{{ '\\n</parameter>\\n' }}{% endfor %}{{ '</function>\\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\\n' }}"
+    "{% elif m.role == 'tool' %}"
+    "{% if loop.previtem and loop.previtem.role != 'tool' %}{{ '<|im_start|>user' }}{% endif %}"
+    "{{ '\\n<tool_response>\\n' + content + '\\n</tool_response>' }}"
+    "{% if loop.last or loop.nextitem.role != 'tool' %}{{ '<|im_end|>\\n' }}{% endif %}"
+    "{% else %}{{ raise_exception('Unexpected message role.') }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}"
+    "{{ '<think>\\n\\n</think>\\n\\n' if enable_thinking is false else '<think>\\n' }}{% endif %}"
 )
 
 LLAMA_TOOLS = (
@@ -253,6 +300,7 @@ TEMPLATES = {
     "llama3": (LLAMA3, "<|begin_of_text|>", "<|eot_id|>"),
     "qwen2.5": (QWEN25, None, "<|im_end|>"),
     "qwen3": (QWEN3, None, "<|im_end|>"),
+    "qwen3.5": (QWEN35, None, "<|im_end|>"),
     "gemma": (GEMMA, "<bos>", "<eos>"),
     "phi": (PHI, None, "<|endoftext|>"),
     "mistral": (MISTRAL, "<s>", "</s>"),
@@ -267,7 +315,7 @@ TEMPLATES = {
 }
 """Name to (source, beginning-of-sequence token, end-of-sequence token)."""
 
-WITH_TOOLS = ("llama3", "qwen2.5", "qwen3", "mistral", "deepseek", "granite4", "ministral3")
+WITH_TOOLS = ("llama3", "qwen2.5", "qwen3", "qwen3.5", "mistral", "deepseek", "granite4", "ministral3")
 
 SPECIAL = [
     *("<unk>", "<s>", "</s>", "<bos>", "<eos>", "<|endoftext|>", "<|im_start|>", "<|im_end|>"),

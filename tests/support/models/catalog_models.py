@@ -17,7 +17,10 @@ _SENTENCEPIECE = {"tinyllama": "llama", "phi3-mini": "phi3", "mistral-7b": "firs
 """Beginning of a shape's name to the kind of its tokenizer (`sentencepiece.py`); all others are byte-level BPE."""
 _FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
 """Value of each code of MXFP4."""
-_LAYER_TYPES = {"attention": "full_attention", "sliding_attention": "sliding_attention", "short_convolution": "conv"}
+_LAYER_TYPES = {
+    "attention": "full_attention", "sliding_attention": "sliding_attention", "short_convolution": "conv",
+    "gated_delta": "linear_attention",
+}  # fmt: skip
 _SHORT_FORMS = {"conv_but", "full_every", "no_rope_every", "all_attention", "wrapper"}
 _TIED_ABOVE = {"qwen3_5", "qwen3_5_moe"}
 """Models whose own config says whether the language model's head is its embedding."""
@@ -30,10 +33,10 @@ _VISION = {
         "model_type": "pixtral", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
         "num_attention_heads": 2, "head_dim": 16, "image_size": 32, "patch_size": 8,
     },
-    "qwen3_5": {
-        "model_type": "qwen3_5_vision", "hidden_size": 32, "intermediate_size": 48, "depth": 1, "num_heads": 2,
-        "out_hidden_size": 64, "num_position_embeddings": 16, "patch_size": 8,
-    },
+    **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), {
+        "depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 128, "patch_size": 8,
+        "num_position_embeddings": 16,
+    }),
 }  # fmt: skip
 _OTHER_VISION = {
     "model_type": "siglip_vision_model", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
@@ -99,6 +102,8 @@ def save_wrapped(folder, wrapper, text):
     whole = AutoConfig.for_model(wrapper, text_config=text, vision_config=_VISION.get(wrapper, _OTHER_VISION))
     whole.tie_word_embeddings = text.get("tie_word_embeddings", whole.text_config.tie_word_embeddings)
     _save(folder, AutoModelForImageTextToText, whole, text["model_type"])
+    if text.get("linear_num_key_heads"):
+        _add_second_token(folder)
     saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     usual = AutoConfig.for_model(text["model_type"]).to_dict()
     nested = {key: value for key, value in text.items() if usual.get(key) != value and not key.endswith("_token_id")}
@@ -108,6 +113,25 @@ def save_wrapped(folder, wrapper, text):
     saved |= {key: value for key, value in text.items() if key.endswith("_token_id")}
     (folder / "config.json").write_text(json.dumps(saved), encoding="utf-8")
     return folder
+
+
+def _add_second_token(folder):
+    """Add a layer that predicts a second token, which Qwen3.5's files have beside the model."""
+    from safetensors.torch import load_file, save_file
+
+    held = load_file(folder / "model.safetensors")
+    (last,) = {name.split(".")[3] for name in held if name.endswith(".self_attn.o_proj.weight")}
+    start = f"model.language_model.layers.{last}."
+    added = {
+        f"mtp.layers.0.{name.removeprefix(start)}": value.clone()
+        for name, value in held.items()
+        if name.startswith(start)
+    }
+    hidden = len(held[f"{start}input_layernorm.weight"])
+    added["mtp.fc.weight"] = torch.randn(hidden, 2 * hidden).to(torch.bfloat16) * hidden**-0.5
+    for name in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden"):
+        added[f"mtp.{name}.weight"] = torch.randn(hidden).to(torch.bfloat16) * 0.1
+    save_file(held | added, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def pack_mxfp4(folder):
@@ -139,11 +163,12 @@ def _mxfp4(rows):
 def _save(folder, auto, config, text_type):
     torch.manual_seed(11)
     model = auto.from_config(config, dtype=torch.float32)
-    center = 0.0 if text_type == "gemma3_text" else 1.0
+    one_plus = text_type == "gemma3_text" or text_type.startswith("qwen3_5")
     with torch.no_grad():
         for key, value in model.named_parameters():
             if value.ndim == 1:
-                value.normal_(center if "norm" in key else 0.0, 0.2 if "norm" in key else 0.1)
+                plain = "norm" in key and (not one_plus or key.endswith("linear_attn.norm.weight"))
+                value.normal_(1.0 if plain else 0.0, 0.2 if "norm" in key else 0.1)
     model.to(torch.bfloat16).save_pretrained(folder)
     return folder
 
@@ -162,7 +187,7 @@ def _small(config, spec):
         pairs = int(spec.head_dim * config.get("partial_rotary_factor", 1.0)) // 2
         factors = {"short_factor": [1.0] * pairs, "long_factor": [1.0 + 1.35 * place for place in range(pairs)]}
         config["rope_scaling"] = {**config["rope_scaling"], **factors}
-    if spec.hidden_size == spec.num_heads * spec.head_dim:
+    if spec.hidden_size == spec.num_heads * spec.head_dim and spec.delta is None:
         config.pop("head_dim", None)  # so that the small one's heads fill its width too
     small = shrink(config)
     if (config["rope_scaling"] or {}).get("rope_type") == "longrope":  # out of reach of a test's short rows
@@ -172,6 +197,8 @@ def _small(config, spec):
             small |= {experts: 4, "num_experts_per_tok": 2}
     if "moe_intermediate_size" in config:
         small["moe_intermediate_size"] = 64
+    if "shared_expert_intermediate_size" in config:
+        small["shared_expert_intermediate_size"] = 128
     if spec.num_layers == 62:  # the 27B, which llama.cpp knows by its layers and scales by its width
         small |= {"num_hidden_layers": 62, "layer_types": config["layer_types"]}
         small["query_pre_attn_scalar"] = small["hidden_size"] // small["num_attention_heads"]

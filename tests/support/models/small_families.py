@@ -48,6 +48,30 @@ GEMMA_3_4B_TEXT = {
 }  # fmt: skip
 """The language model of google/gemma-3-4b-it."""
 
+_QWEN3_5 = {
+    "model_type": "qwen3_5_text", "attention_bias": False, "attention_dropout": 0.0, "attn_output_gate": True,
+    "full_attention_interval": 4, "head_dim": 256, "hidden_act": "silu", "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128, "linear_num_key_heads": 16, "linear_value_head_dim": 128, "mamba_ssm_dtype": "float32",
+    "max_position_embeddings": 262144, "mtp_num_hidden_layers": 1, "mtp_use_dedicated_embeddings": False,
+    "rms_norm_eps": 1e-06, "vocab_size": 248320,
+    "rope_parameters": {
+        "mrope_interleaved": True, "mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25,
+        "rope_theta": 10000000, "rope_type": "default",
+    },
+}  # fmt: skip
+"""What the dense models of Qwen3.5 have in common."""
+QWEN3_5 = {
+    "Qwen/Qwen3.5-0.8B, text": {
+        **_QWEN3_5, "hidden_size": 1024, "intermediate_size": 3584, "num_attention_heads": 8, "num_hidden_layers": 24,
+        "num_key_value_heads": 2, "linear_num_value_heads": 16, "tie_word_embeddings": True,
+    },
+    "Qwen/Qwen3.5-9B, text": {
+        **_QWEN3_5, "hidden_size": 4096, "intermediate_size": 12288, "num_attention_heads": 16,
+        "num_hidden_layers": 32, "num_key_value_heads": 4, "linear_num_value_heads": 32, "tie_word_embeddings": False,
+    },
+}  # fmt: skip
+"""Language models of Qwen3.5: as many value heads as key heads, and twice as many."""
+
 NEWER = {
     "ibm-granite/granite-3.3-2b-instruct": {
         "model_type": "granite", "attention_bias": False, "attention_dropout": 0.0, "attention_multiplier": 0.015625,
@@ -132,8 +156,10 @@ NEWER = {
 PUBLISHED = {
     **CONFIGS, "LiquidAI/LFM2-350M": LFM2, "LiquidAI/LFM2.5-350M": LFM2_5, "HuggingFaceTB/SmolLM2-135M": SMOLLM2,
     "microsoft/phi-4": PHI_4, "google/gemma-3-4b-it, text": GEMMA_3_4B_TEXT, **NEWER,
+    **QWEN3_5,
 }  # fmt: skip
-_LAYERS = {"gemma3_text": 7, "smollm3": 5, "lfm2": 6, "lfm2_moe": 4, "olmo3": 4, "granite_swa": 4}
+_LAYERS = {"gemma3_text": 7, "smollm3": 5, "lfm2": 6, "lfm2_moe": 4, "olmo3": 4, "granite_swa": 4, "qwen3_5_text": 4,
+           "qwen3_5_moe_text": 4}  # fmt: skip
 
 
 def shrink(config):
@@ -157,6 +183,10 @@ def shrink(config):
             small[key] = config[key][:layers]
     if "full_attn_idxs" in config:
         small["full_attn_idxs"] = [index for index in config["full_attn_idxs"] if index < layers]
+    if "linear_num_key_heads" in config:
+        each = config["linear_num_value_heads"] // config["linear_num_key_heads"]
+        small |= {"linear_num_key_heads": 2, "linear_num_value_heads": 2 * each, "linear_key_head_dim": 64}
+        small["linear_value_head_dim"] = 64
     if "block_ff_dim" in config:
         small["block_ff_dim"] = 384
     if config.get("sliding_window") is not None and config["sliding_window"] < config["max_position_embeddings"]:
@@ -207,10 +237,11 @@ def make_small(name, folder, *, tokenizer=make_tokenizer, **changes):
     (folder / "config.json").write_text(json.dumps(config))
     torch.manual_seed(11)
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
-    one_plus = config["model_type"] == "gemma3_text"
+    one_plus = config["model_type"] in {"gemma3_text", "qwen3_5_text"}
     with torch.no_grad():
         for key, value in model.named_parameters():
-            if value.ndim == 1:
-                value.normal_(0.0 if one_plus or "norm" not in key else 1.0, 0.2 if "norm" in key else 0.1)
+            if value.ndim == 1 and not key.endswith("A_log"):
+                plain = "norm" in key and (not one_plus or key.endswith("linear_attn.norm.weight"))
+                value.normal_(1.0 if plain else 0.0, 0.2 if "norm" in key else 0.1)
     model.to(torch.bfloat16).save_pretrained(folder)
     return open_model(str(folder))

@@ -63,10 +63,25 @@ PUBLISHED = {
         "rope_theta": 150000, "sliding_window": 128, "swiglu_limit": 7.0, "tie_word_embeddings": False,
         "vocab_size": 201088,
     },
+    "Qwen/Qwen3.5-35B-A3B, text": {
+        "model_type": "qwen3_5_moe_text", "attention_bias": False, "attention_dropout": 0.0, "attn_output_gate": True,
+        "full_attention_interval": 4, "head_dim": 256, "hidden_act": "silu", "hidden_size": 2048,
+        "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_num_key_heads": 16,
+        "linear_num_value_heads": 32, "linear_value_head_dim": 128, "mamba_ssm_dtype": "float32",
+        "max_position_embeddings": 262144, "moe_intermediate_size": 512, "mtp_num_hidden_layers": 1,
+        "mtp_use_dedicated_embeddings": False, "num_attention_heads": 16, "num_experts": 256, "num_experts_per_tok": 8,
+        "num_hidden_layers": 40, "num_key_value_heads": 2, "rms_norm_eps": 1e-06,
+        "rope_parameters": {
+            "mrope_interleaved": True, "mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25,
+            "rope_theta": 10000000, "rope_type": "default",
+        },
+        "shared_expert_intermediate_size": 512, "tie_word_embeddings": False, "vocab_size": 248320,
+    },
 }  # fmt: skip
 """config.json of mixtures by name, without the keys that say nothing of the shape."""
 _EXPERTS = {
     "qwen3_moe": (8, 3), "qwen2_moe": (6, 2), "olmoe": (8, 2), "mixtral": (8, 2), "lfm2_moe": (6, 2), "gpt_oss": (4, 2),
+    "qwen3_5_moe_text": (8, 3),
 }  # fmt: skip
 """Number of a layer's experts, and of those of a token, by the type of model."""
 GPT_OSS = "openai/gpt-oss-20b"
@@ -83,7 +98,7 @@ def shrink(config, hidden=128, size=64):
     family, separate = config["model_type"], "moe_intermediate_size" in config
     experts, slots = _EXPERTS[family]
     small = {
-        **config, "hidden_size": hidden, "num_hidden_layers": 4 if family == "lfm2_moe" else 2,
+        **config, "hidden_size": hidden, "num_hidden_layers": 4 if family in {"lfm2_moe", "qwen3_5_moe_text"} else 2,
         "num_attention_heads": 4, "num_key_value_heads": 4 if family == "olmoe" else 2, "num_experts_per_tok": slots,
         "initializer_range": 0.8 * hidden**-0.5, "max_position_embeddings": 4 * ORIGINAL_CONTEXT,
         "intermediate_size": 2 * size if separate else size,
@@ -93,6 +108,9 @@ def shrink(config, hidden=128, size=64):
         small["moe_intermediate_size"] = size
     if "shared_expert_intermediate_size" in config:
         small["shared_expert_intermediate_size"] = 2 * size
+    if "linear_num_key_heads" in config:
+        small |= {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 64}
+        small["linear_value_head_dim"] = 64
     if "layer_types" in config:
         small["layer_types"] = config["layer_types"][: small["num_hidden_layers"]]
     if family == "gpt_oss":
@@ -134,8 +152,11 @@ def make_mixture(name, folder, *, hidden=128, size=64, mxfp4=False, tokenizer=ma
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
     with torch.no_grad():
         for key, value in model.named_parameters():
-            if value.ndim == 1 or key.endswith("_bias"):
-                value.normal_(0.0 if "norm" not in key else 1.0, 0.2 if "norm" in key else 0.1)
+            if (value.ndim == 1 or key.endswith("_bias")) and not key.endswith("A_log"):
+                one_plus = "qwen3_5" in config["model_type"] and not key.endswith("linear_attn.norm.weight")
+                value.normal_(1.0 if "norm" in key and not one_plus else 0.0, 0.2 if "norm" in key else 0.1)
+        if "qwen3_5" in config["model_type"]:  # else layers of noise drown the token, and roundings grow from one to next
+            model.get_input_embeddings().weight.mul_(10)
         for key, value in model.named_buffers():
             if key.endswith("expert_bias"):
                 value.normal_(0.0, 0.2)

@@ -21,7 +21,7 @@ _FALLBACK = {
     "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL", "IQ3_S": "IQ4_NL", "IQ3_XXS": "IQ4_NL",
     "IQ2_S": "IQ4_NL", "Q3_K": "Q4_0", "Q2_K": "Q4_0",
 }  # fmt: skip
-_KEPT = re.compile(r"_norm\.weight$|ffn_gate_inp(_shexp)?\.weight$|shortconv\.conv\.weight$|ssm_conv1d\.weight$")
+_KEPT = re.compile(r"_norm\.weight$|ffn_gate_inp\.weight$|shortconv\.conv\.weight$|ssm_conv1d\.weight$")
 _DENSE_PART = re.compile(r"blk\.(\d+)\.(ffn_(?:gate|up|down))\.weight")
 _VALUES = re.compile(r"attn_(?:v|qkv)\.weight")  # `category_is_attn_v`
 _PLAIN_OUTPUT = {"Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_0", "Q4_0", "Q4_1"}
@@ -257,7 +257,7 @@ def _with_experts(tensor: TensorShape, spec: DecoderSpec) -> list[TensorShape]:
     if found[2] == "ffn_gate":
         made.append(TensorShape(f"{block}.ffn_gate_inp.weight", (experts.count, spec.hidden_size), "F32"))
         if experts.shared_size:
-            made.append(TensorShape(f"{block}.ffn_gate_inp_shexp.weight", (1, spec.hidden_size), "F32"))
+            made.append(_vector(f"{block}.ffn_gate_inp_shexp.weight", spec.hidden_size))
     return made
 
 

@@ -35,7 +35,7 @@ def parameters(spec: DecoderSpec) -> int:
         return total
     # One expert of each mixture is counted up to here.
     others = (spec.num_experts - 1) * 3 * spec.hidden_size * spec.intermediate_size
-    beside = spec.hidden_size * spec.num_experts + _beside_experts(spec)
+    beside = spec.hidden_size * spec.num_experts + _shared_expert(spec) + _mixture_vectors(spec)
     return total + sum(layer.is_mixture for layer in spec.layers) * (others + beside)
 
 
@@ -144,9 +144,10 @@ def adapter_parameters(spec: DecoderSpec, adapter: AdapterSection, *, form: str 
 
 
 def kv_cache_bytes(spec: DecoderSpec, context: int) -> int:
-    """The size of the 16-bit keys and values of a context, bytes; sliding-window layers keep their window only.
+    """The size of what a model that replies remembers of a context, bytes.
 
-    Gated delta nets keep states in fp32 instead, whatever the context.
+    That is keys and values in 16 bits, of sliding-window layers within their window, and the states of gated delta
+    nets in fp32, which do not grow.
     """
     per_token = 2 * 2 * spec.num_kv_heads * spec.head_dim
     total = 0
@@ -155,8 +156,8 @@ def kv_cache_bytes(spec: DecoderSpec, context: int) -> int:
             total += context * per_token
         elif layer.kind == "sliding_attention":
             total += min(context, spec.sliding_window or context) * per_token
-        elif spec.delta is not None:
-            total += 4 * (spec.delta.state + (spec.conv_width - 1) * spec.delta.convolved)
+        elif layer.kind == "gated_delta" and spec.delta is not None:
+            total += 4 * (spec.delta.state + spec.delta.convolved * (spec.conv_width - 1))
     return total
 
 
@@ -165,14 +166,14 @@ def _weights(spec: DecoderSpec, layers: list[LayerSpec]) -> int:
     return alphas + sum(math.prod(tensor.shape) for tensor in spec_shapes(spec.model_copy(update={"layers": layers})))
 
 
-def _beside_experts(spec: DecoderSpec) -> int:
-    """Count a mixture layer's weights beside router and experts.
+def _shared_expert(spec: DecoderSpec) -> int:
+    """Count a mixture layer's weights of the expert that sees every token, and of its gate."""
+    size = spec.experts.shared_size if spec.experts is not None else 0
+    return spec.hidden_size * (3 * size + 1) if size else 0
 
-    They are those of the expert that sees every token, and gpt-oss's router and expert biases with a sink a head.
-    """
-    if spec.experts is None:
+
+def _mixture_vectors(spec: DecoderSpec) -> int:
+    """Count a mixture layer's weights beside its matrices: gpt-oss has router and expert biases and a sink a head."""
+    if spec.experts is None or not spec.experts.bias:
         return 0
-    shared = spec.hidden_size * (3 * spec.experts.shared_size + 1) if spec.experts.shared_size else 0
-    if not spec.experts.bias:
-        return shared
-    return shared + spec.num_experts * (1 + 2 * spec.intermediate_size + spec.hidden_size) + spec.num_heads
+    return spec.num_experts * (1 + 2 * spec.intermediate_size + spec.hidden_size) + spec.num_heads

@@ -162,6 +162,8 @@ def _arranged(architecture: str, base: str, weights: TrainedWeights, spec: Decod
         return weight + 1.0
     if architecture in _INTERLEAVED and (".q_proj." in base or ".k_proj." in base):
         return weight[_interleaved_order(len(weight), spec.head_dim)]
+    if base.endswith(".shared_expert_gate.weight"):
+        return weight.squeeze(0)
     return weight.squeeze(1) if weight.ndim == 3 else weight
 
 
@@ -229,7 +231,7 @@ def _compare(path: Path, header: GgufHeader, tensor: TensorShape, expected: Expe
     done, kept, worst = 0, 0, 0.0
     for load in expected.loads:
         wanted = load().numpy()
-        if _without_ones(wanted.shape) != _without_ones(shape):
+        if wanted.shape != shape:
             return TensorFault(tensor.name, "other", f"its shape is {list(shape)} and not {list(wanted.shape)}")
         wanted = wanted.reshape(-1, tensor.row)
         first = done
@@ -253,11 +255,6 @@ def _compare(path: Path, header: GgufHeader, tensor: TensorShape, expected: Expe
         kind = "permuted"
     where = _expert_text(places, done, len(expected.loads)) if expected.is_stack else _row_text(places, done)
     return TensorFault(tensor.name, kind, ", ".join(filter(None, (where, detail))))
-
-
-def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape without leading ones, which llama.cpp's quantizer drops."""
-    return shape[1:] if len(shape) > 1 and shape[0] == 1 else shape
 
 
 def _code_choice(header: GgufHeader, tensor: TensorShape, expected: ExpectedTensor) -> CodeChoice:

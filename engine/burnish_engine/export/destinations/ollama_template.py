@@ -34,6 +34,7 @@ class TurnPieces:
     between: str  # text after the user's message, up to where the model continues
     assistant_open: str  # text that the template adds to `between` before an earlier reply (a space, in Mistral's)
     assistant_close: str  # text after the assistant's message
+    prefill: str = ""  # text after `between` where the reply is still to come, with which it begins (<think>)
 
     def render(self, system: str, turns: Sequence[str]) -> str:
         """Render alternating turns that begin and end with the user's, as the Go template does."""
@@ -48,24 +49,27 @@ class TurnPieces:
             else:
                 text += self.user_open + inside + content + self.between
                 inside = ""
-        return text
+        return text + self.prefill
 
     def go_template(self) -> str:
         """Build the Ollama template."""
         system = ""
         if self.system_open is not None:
             system = f"{self.system_open}{{{{ .System }}}}{self.system_close}"
-        user = f"{self.user_open}{{{{ .Content }}}}{self.between}"
+        # Ollama's own templates ask in this way whether a message is the last.
+        last = f"{{{{ if eq (len (slice $.Messages $i)) 1 }}}}{self.prefill}{{{{ end }}}}" if self.prefill else ""
+        each = "range $i, $_ := .Messages" if self.prefill else "range .Messages"
+        user = f"{self.user_open}{{{{ .Content }}}}{self.between}{last}"
         head = f"{{{{ if .System }}}}{system}{{{{ end }}}}" if system else ""
         if system and self.system_in_turn:
             inside = system.replace(".System", "$system")
             head = "{{ $system := .System }}"
             user = (
                 f'{self.user_open}{{{{ if $system }}}}{inside}{{{{ $system = "" }}}}{{{{ end }}}}'
-                f"{{{{ .Content }}}}{self.between}"
+                f"{{{{ .Content }}}}{self.between}{last}"
             )
         return (
-            f'{self.start}{head}{{{{ range .Messages }}}}{{{{ if eq .Role "user" }}}}{user}'
+            f'{self.start}{head}{{{{ {each} }}}}{{{{ if eq .Role "user" }}}}{user}'
             f'{{{{ else if eq .Role "assistant" }}}}{self.assistant_open}{{{{ .Content }}}}{self.assistant_close}'
             "{{ end }}{{ end }}"
         )
@@ -82,7 +86,8 @@ def derive_pieces(template: ChatTemplate, ends: Sequence[str], bos: str = "") ->
     plain = _split(_render(template, "", _TURNS, bos), _TURNS)
     if plain is None:
         return None
-    head, answered, joint, between = plain[0], plain[1], plain[2], plain[-1]
+    head, answered, joint, asked = plain[0], plain[1], plain[2], plain[-1]
+    between = answered if asked.startswith(answered) else asked
     close = _turn_close(joint, ends)
     user_open = joint.removeprefix(close)
     if not close or not head.endswith(user_open) or not answered.startswith(between):
@@ -97,6 +102,7 @@ def derive_pieces(template: ChatTemplate, ends: Sequence[str], bos: str = "") ->
         between=between,
         assistant_open=answered.removeprefix(between),
         assistant_close=close,
+        prefill=asked.removeprefix(between),
     )
     pieces = _with_system(bare, template, bos)
     return pieces if pieces is not None and _verified(pieces, template, bos) else None

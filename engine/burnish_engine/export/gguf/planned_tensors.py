@@ -19,8 +19,10 @@ from burnish_engine.models.families.rules.gguf import EXPERT_TENSORS, GgufRules
 
 _IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
 _CONVOLUTIONS = ("shortconv.conv.weight", "ssm_conv1d.weight")
-_PRECISE = ("ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", *_CONVOLUTIONS)
+_PRECISE = ("ffn_gate_inp.weight", *_CONVOLUTIONS)
 """Matrices that llama.cpp's converter leaves in F32 too: routers and convolutions."""
+_ONE_ROW = "ffn_gate_inp_shexp.weight"
+"""Matrix of one row, which llama.cpp's quantizer writes as a vector."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def plan_tensors(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) ->
         rows, *row = weights.shape(base)
         if parts[0].endswith(_CONVOLUTIONS):
             row = row[1:]  # [channels, 1, width]
-        shape = (rows // len(parts), *row)
+        shape = tuple(row) if parts[0].endswith(_ONE_ROW) else (rows // len(parts), *row)
         for part, name in enumerate(parts):
             make = partial(_rows, load, base, part * shape[0], shape)
             precise = len(shape) < 2 or name.endswith(_PRECISE)

@@ -74,7 +74,7 @@ def named_matrices(spec: DecoderSpec, layer: LayerSpec, names: MatrixNames) -> t
     """
     if layer.matrices:
         return layer.matrices
-    return _named_matrices(names, _Sizes.of(spec, layer))
+    return _named_matrices(names, _MatrixSizes.of(spec, layer))
 
 
 def tables(spec: DecoderSpec) -> tuple[Matrix, ...]:
@@ -110,8 +110,8 @@ def feed_forward_width(spec: DecoderSpec, layer: LayerSpec) -> int:
 
 
 @dataclass(frozen=True)
-class _Sizes:
-    """What the matrices of a layer depend on."""
+class _MatrixSizes:
+    """Sizes that the matrices of a layer depend on."""
 
     kind: LayerKind
     fused: bool
@@ -128,7 +128,7 @@ class _Sizes:
     delta: DeltaSpec | None
 
     @classmethod
-    def of(cls, spec: DecoderSpec, layer: LayerSpec) -> _Sizes:
+    def of(cls, spec: DecoderSpec, layer: LayerSpec) -> _MatrixSizes:
         return cls(
             kind=layer.kind,
             fused=spec.fused_projections,
@@ -147,15 +147,15 @@ class _Sizes:
 
 
 @lru_cache(maxsize=1024)
-def _named_matrices(names: MatrixNames, sizes: _Sizes) -> tuple[Matrix, ...]:
-    mixers: dict[LayerKind, Callable[[MatrixNames, _Sizes], list[Matrix]]] = {
+def _named_matrices(names: MatrixNames, sizes: _MatrixSizes) -> tuple[Matrix, ...]:
+    mixers: dict[LayerKind, Callable[[MatrixNames, _MatrixSizes], list[Matrix]]] = {
         "short_convolution": _convolution, "gated_delta": _gated_delta
     }  # fmt: skip
     mixer = mixers.get(sizes.kind, _attention)(names, sizes)
     return (*mixer, *(_experts(names, sizes) if sizes.experts else _dense(names, sizes)))
 
 
-def _convolution(_names: MatrixNames, sizes: _Sizes) -> list[Matrix]:
+def _convolution(_names: MatrixNames, sizes: _MatrixSizes) -> list[Matrix]:
     return [
         _matrix("conv.conv", "convolution", sizes.hidden, sizes.conv_width, form="other"),
         _matrix("conv.in_proj", "convolution", 3 * sizes.hidden, sizes.hidden),
@@ -163,21 +163,21 @@ def _convolution(_names: MatrixNames, sizes: _Sizes) -> list[Matrix]:
     ]
 
 
-def _gated_delta(_names: MatrixNames, sizes: _Sizes) -> list[Matrix]:
+def _gated_delta(_names: MatrixNames, sizes: _MatrixSizes) -> list[Matrix]:
     delta, kind = sizes.delta, "linear attention"
     assert delta is not None
     rows = (delta.convolved, delta.output, delta.value_heads, delta.value_heads)
     return [
-        _matrix("linear_attn.conv1d", "convolution", delta.convolved, sizes.conv_width, form="other"),
+        _matrix("linear_attn.conv1d", kind, delta.convolved, sizes.conv_width, form="other"),
+        _matrix("linear_attn.out_proj", kind, sizes.hidden, delta.output),
         *(
             _matrix(f"linear_attn.{name}", kind, count, sizes.hidden)
             for name, count in zip(DELTA_INPUTS, rows, strict=True)
         ),
-        _matrix("linear_attn.out_proj", kind, sizes.hidden, delta.output),
     ]
 
 
-def _attention(names: MatrixNames, sizes: _Sizes) -> list[Matrix]:
+def _attention(names: MatrixNames, sizes: _MatrixSizes) -> list[Matrix]:
     query, key, hidden = sizes.query, sizes.key, sizes.hidden
     rows = {"q_proj": 2 * query if sizes.gate == "numbers" else query, "k_proj": key, "v_proj": key}
     if sizes.fused:
@@ -189,13 +189,13 @@ def _attention(names: MatrixNames, sizes: _Sizes) -> list[Matrix]:
     return found
 
 
-def _dense(names: MatrixNames, sizes: _Sizes) -> list[Matrix]:
+def _dense(names: MatrixNames, sizes: _MatrixSizes) -> list[Matrix]:
     rows = (1 + sizes.gated) * sizes.wide // len(names.gate_up)
     found = [_matrix(name, "feed-forward", rows, sizes.hidden) for name in names.gate_up]
     return [*found, _matrix(names.down, "feed-forward", sizes.hidden, sizes.wide)]
 
 
-def _experts(names: MatrixNames, sizes: _Sizes) -> list[Matrix]:
+def _experts(names: MatrixNames, sizes: _MatrixSizes) -> list[Matrix]:
     hidden, wide, experts, shared = sizes.hidden, sizes.wide, sizes.experts, sizes.shared
     found = [
         _matrix(names.router, ROUTER, experts, hidden, form="other"),

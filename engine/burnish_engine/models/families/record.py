@@ -161,7 +161,7 @@ class Family:
         return named_matrices(spec, layer, self.matrix_names)
 
     def modules(self, spec: DecoderSpec) -> list[Module]:
-        """Return every linear module, layer by layer, in the order of `matrices.STACK_NAMES`."""
+        """Return every linear module, layer by layer, in the model's order."""
         return [module for layer in range(spec.num_layers) for module in self._layer_modules(spec, layer)]
 
     def vectors(self, spec: DecoderSpec) -> list[Vector]:

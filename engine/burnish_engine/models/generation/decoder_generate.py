@@ -159,7 +159,7 @@ class DecoderGenerator(StepGenerator):
         texts = sorted((len(one.ids) + one.sampling.max_tokens + 1 for one in requests), reverse=True)
         self._make_room(texts[0])
         view = self._view()
-        wanted = SlotRoom.wanted(texts, together)
+        wanted = SlotRoom.wanted(texts, together, view)
         room, self._room = self._room, None
         if room is not None and room.serves(wanted, view, stops):
             return room

@@ -304,6 +304,8 @@ def _kind(path: str, name: str, paths: list[str]) -> str:
     expert = next((part for part in parts if "expert" in part), "")
     if expert:
         return "shared experts" if "shared" in expert else "experts"
+    if parts == ["linear_attn", "conv1d"]:
+        return "convolution"
     if parts[0] == "mixer":
         return _MIXER.get(parts[-1], "state space")
     for part in parts:

@@ -1,9 +1,9 @@
 """Gradients of a gated delta rule's inputs in Triton: one program for a chunk and a key head, with all it serves.
 
 With S the state before the chunk, S' the one behind it and x = beta (v - seen k S), the new values are u' = (I + A)^-1 x.
-So the gradient of x is dx = (I + A)^-T du', and that of A is -dx u'^T: neither needs the inverse's gradient. New values
-and their gradients are made again from what the scans read. All sums over g go over pairs of rows of a document and
-over the two states; g's gradient at a row is the sum over the later rows of its document and chunk.
+So the gradient of x is dx = (I + A)^-T du', and that of A is -dx u'^T: neither needs the inverse's gradient. A row of u'
+is proportional to its beta, so that beta's gradient times beta is dx u'. The gradient of g's sum at each row goes over
+pairs of rows of a document and over both states; that of g at a row is the sum over the later rows of its document.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from burnish_kernels.delta_rule.kernel import CHUNK, normalized, pair_decay, product, rates
+from burnish_kernels.attention.kernel import dot
+from burnish_kernels.delta_rule.kernel import normalized, pair_decay, pair_products, product, rates
 
 
 @triton.jit
@@ -36,8 +37,6 @@ def delta_gradients_kernel(
     unit_q_ptr,  # [G, P, D]
     unit_k_ptr,  # [G, P, D]
     inverse_ptr,  # [W, P, CHUNK]
-    w_ptr,  # [W, P, D]
-    u_ptr,  # [W, P, E]
     du_ptr,  # [W, P, E], without what comes from the state behind
     states_ptr,  # [W, N, D, E]
     dstates_ptr,  # [W, N, D, E]
@@ -58,13 +57,15 @@ def delta_gradients_kernel(
     scale,
     W: tl.constexpr,
     SHARED: tl.constexpr,
+    CHUNK: tl.constexpr,
     D: tl.constexpr,
     E: tl.constexpr,
     BLOCK: tl.constexpr,
+    SLICE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Compute the gradients of a chunk for one key head."""
-    TYPE: tl.constexpr = w_ptr.dtype.element_ty
+    TYPE: tl.constexpr = unit_k_ptr.dtype.element_ty
     groups: tl.constexpr = W // SHARED
     chunk = tl.program_id(0) // groups
     group = tl.program_id(0) % groups
@@ -73,8 +74,7 @@ def delta_gradients_kernel(
     row = chunk * CHUNK + lane
     wide_row = row.to(tl.int64)
     inside = row < T
-    key = tl.arange(0, D)
-    unit_place = (group * rows + row[:, None]) * D + key[None, :]
+    key_lane = tl.arange(0, D)
     dq = tl.zeros([CHUNK, D], tl.float32)
     dk = tl.zeros([CHUNK, D], tl.float32)
     for served in range(0, SHARED):
@@ -84,77 +84,81 @@ def delta_gradients_kernel(
         seen = tl.load(gates + 2 * W * rows + row)
         left = tl.load(gates + 3 * W * rows + row)
         kept = tl.load(gates + 2 * W * rows + chunk * CHUNK + CHUNK - 1)
-        q = tl.load(unit_q_ptr + unit_place)
-        k = tl.load(unit_k_ptr + unit_place)
-        w = tl.load(w_ptr + (head * rows + row[:, None]) * D + key[None, :])
-        inverse = tl.load(inverse_ptr + (head * rows + row[:, None]) * CHUNK + lane[None, :])
         dreads = tl.zeros([CHUNK, CHUNK], tl.float32)  # [earlier row, later row]
-        dsystem = tl.zeros([CHUNK, CHUNK], tl.float32)
-        dbeta = tl.zeros([CHUNK], tl.float32)
+        dsystem = tl.zeros([CHUNK, CHUNK], tl.float32)  # the same
+        dlog_beta = tl.zeros([CHUNK], tl.float32)
         dsum = tl.zeros([CHUNK], tl.float32)  # of g's sum at each row
         behind = 0.0  # of g's sum at the last row, through the state behind
         for first in range(0, E, BLOCK):
             column = (first + tl.arange(0, BLOCK))[None, :]
-            state_place = ((head * chunks.to(tl.int64) + chunk) * D + key[:, None]) * E + column
-            state = tl.load(states_ptr + state_place)
-            dstate = tl.load(dstates_ptr + state_place)
-            value_place = (head * rows + row[:, None]) * E + column
-            u = tl.load(u_ptr + value_place).to(tl.float32)
-            du = tl.load(du_ptr + value_place).to(tl.float32)
+            state_place = (head * rows // CHUNK + chunk) * D * E + column
+            asked = tl.zeros([CHUNK, BLOCK], tl.float32)
+            read = tl.zeros([CHUNK, BLOCK], tl.float32)
+            told = tl.zeros([CHUNK, BLOCK], tl.float32)
+            for key in range(0, D, SLICE):
+                slice_key = key + tl.arange(0, SLICE)
+                unit_place = (group * rows + row[:, None]) * D + slice_key[None, :]
+                k = tl.load(unit_k_ptr + unit_place)
+                state = tl.load(states_ptr + state_place + slice_key[:, None] * E)
+                dstate = tl.load(dstates_ptr + state_place + slice_key[:, None] * E)
+                asked = dot(k, state, asked, PRECISION)
+                told = dot(k, dstate, told, PRECISION)
+                read = dot(tl.load(unit_q_ptr + unit_place), state, read, PRECISION)
+                both = state.to(tl.float32) * dstate.to(tl.float32)
+                behind += kept * tl.sum(tl.sum(both, axis=1), axis=0)
             of_head = head * E + column
             v = tl.load(v_ptr + wide_row[:, None] * qkv_stride + of_head, mask=inside[:, None], other=0.0)
             do = tl.load(do_ptr + wide_row[:, None] * do_stride + of_head, mask=inside[:, None], other=0.0)
-
-            new = u - product(w, state, PRECISION)
-            du += product(k, dstate, PRECISION) * left[:, None]
-            dx = product(tl.trans(inverse), du.to(TYPE), PRECISION)
+            du = tl.load(du_ptr + (head * rows + row[:, None]) * E + column).to(tl.float32)
+            inverse = tl.load(inverse_ptr + (head * rows + row[:, None]) * CHUNK + lane[None, :])
+            x = (v.to(tl.float32) - asked * seen[:, None]) * beta[:, None]
+            new = product(inverse, x.to(TYPE), PRECISION)
+            dx = product(tl.trans(inverse), (du + told * left[:, None]).to(TYPE), PRECISION)
             to = dv_ptr + wide_row[:, None] * dqkv_stride + of_head
             tl.store(to, (dx * beta[:, None]).to(TYPE), mask=inside[:, None])
-            dbeta += tl.sum(dx * v.to(tl.float32), axis=1)
-            low = new.to(TYPE)
-            dreads += product(low, tl.trans(do), PRECISION)
-            dsystem -= product(low, tl.trans(dx.to(TYPE)), PRECISION)
 
-            dread = product((do * (seen * scale)[:, None]).to(TYPE), tl.trans(state), PRECISION)
-            dq += dread
-            dsum += tl.sum(dread * q.to(tl.float32), axis=1)
-            dasked = product((dx * seen[:, None]).to(TYPE), tl.trans(state), PRECISION)
-            answer = tl.sum(dasked * k.to(tl.float32), axis=1)
-            dk -= dasked * beta[:, None]
-            dbeta -= answer
-            dsum -= answer * beta
-            dleft = product((new * left[:, None]).to(TYPE), tl.trans(dstate), PRECISION)
-            dk += dleft
-            told = tl.sum(dleft * k.to(tl.float32), axis=1)
-            dsum -= told
-            behind += tl.sum(told, axis=0)
-            behind += kept * tl.sum(tl.sum(state.to(tl.float32) * dstate.to(tl.float32), axis=1), axis=0)
+            dlog_beta += tl.sum(dx * new, axis=1)
+            dsum += tl.sum(do.to(tl.float32) * read, axis=1) * seen * scale
+            dsum -= tl.sum(dx * asked, axis=1) * seen * beta
+            leaving = tl.sum(new * told, axis=1) * left
+            dsum -= leaving
+            behind += tl.sum(leaving, axis=0)
+            low = new.to(TYPE)
+            dreads = dot(low, tl.trans(do), dreads, PRECISION)
+            dsystem = dot(low, tl.trans((-dx).to(TYPE)), dsystem, PRECISION)
+            state = tl.load(states_ptr + state_place + key_lane[:, None] * E)
+            dq = dot((do * (seen * scale)[:, None]).to(TYPE), tl.trans(state), dq, PRECISION)
+            dk = dot((dx * (-seen * beta)[:, None]).to(TYPE), tl.trans(state), dk, PRECISION)
+            dstate = tl.load(dstates_ptr + state_place + key_lane[:, None] * E)
+            dk = dot((new * left[:, None]).to(TYPE), tl.trans(dstate), dk, PRECISION)
 
         # Pairs of rows: what is read, then the system, which takes strictly earlier rows.
-        pairs = pair_decay(gates, start_ptr, chunk, rows, T, False)
+        pairs = pair_decay(gates, start_ptr, chunk, T, CHUNK)
         dreads *= pairs * scale
-        by_decay = dreads * product(k, tl.trans(q), PRECISION)
+        by_decay = dreads * pair_products(unit_k_ptr, unit_q_ptr, row, group, rows, CHUNK, D, SLICE, PRECISION)
+        dsystem *= tl.where(lane[:, None] < lane[None, :], pairs, 0.0) * beta[None, :]
+        by_decay += dsystem * pair_products(unit_k_ptr, unit_k_ptr, row, group, rows, CHUNK, D, SLICE, PRECISION)
         dsum += tl.sum(by_decay, axis=0) - tl.sum(by_decay, axis=1)
-        dq += product(tl.trans(dreads.to(TYPE)), k, PRECISION)
-        dk += product(dreads.to(TYPE), q, PRECISION)
-        dsystem *= tl.where(lane[:, None] < lane[None, :], pairs, 0.0)
-        by_beta = dsystem * product(k, tl.trans(k), PRECISION)
-        dbeta += tl.sum(by_beta, axis=0)
-        by_decay = by_beta * beta[None, :]
-        dsum += tl.sum(by_decay, axis=0) - tl.sum(by_decay, axis=1)
-        dpairs = (dsystem * beta[None, :]).to(TYPE)
-        dk += product(dpairs, k, PRECISION)
-        dk += product(tl.trans(dpairs), k, PRECISION)
+        of_reads = dreads.to(TYPE)
+        of_system = dsystem.to(TYPE)
+        unit_place = (group * rows + row[:, None]) * D + key_lane[None, :]
+        k = tl.load(unit_k_ptr + unit_place)
+        dq = dot(tl.trans(of_reads), k, dq, PRECISION)
+        dk = dot(of_system, k, dk, PRECISION)
+        dk = dot(tl.trans(of_system), k, dk, PRECISION)
+        dk = dot(of_reads, tl.load(unit_q_ptr + unit_place), dk, PRECISION)
 
         dsum += tl.where(lane == CHUNK - 1, behind, 0.0)
-        start, _, _, slope = rates(b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, row, T, b_stride, a_stride)
+        start, _, _, slope = rates(
+            b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, row, T, b_stride, a_stride
+        )
         later = (start[:, None] == start[None, :]) & (lane[:, None] >= lane[None, :])
         dg = tl.sum(tl.where(later, dsum[:, None], 0.0), axis=0)
         tl.store(da_ptr + wide_row * da_stride + head, (dg * slope).to(TYPE), mask=inside)
-        tl.store(db_ptr + wide_row * db_stride + head, (dbeta * beta * (1.0 - beta)).to(TYPE), mask=inside)
+        tl.store(db_ptr + wide_row * db_stride + head, (dlog_beta * (1.0 - beta)).to(TYPE), mask=inside)
 
-    place = wide_row[:, None] * qkv_stride + group * D + key[None, :]
-    to = wide_row[:, None] * dqkv_stride + group * D + key[None, :]
+    place = wide_row[:, None] * qkv_stride + group * D + key_lane[None, :]
+    to = wide_row[:, None] * dqkv_stride + group * D + key_lane[None, :]
     q = tl.load(q_ptr + place, mask=inside[:, None], other=0.0)
     tl.store(dq_ptr + to, _raw_gradient(dq, q).to(TYPE), mask=inside[:, None])
     k = tl.load(k_ptr + place, mask=inside[:, None], other=0.0)

@@ -13,17 +13,17 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.attention.kernel import dot
-from burnish_kernels.delta_rule.kernel import CHUNK, decay, product
+from burnish_kernels.delta_rule.kernel import decay, product
 
 
 @triton.jit
-def _began(start_ptr, chunk):
+def _began(start_ptr, chunk, CHUNK: tl.constexpr):
     """Return the chunk in which the document of a chunk's first row began."""
     return tl.load(start_ptr + chunk * CHUNK) // CHUNK
 
 
 @triton.jit
-def _last_chunk(start_ptr, past, chunks, T, WARMUP: tl.constexpr):
+def _last_chunk(start_ptr, past, chunks, T, WARMUP: tl.constexpr, CHUNK: tl.constexpr):
     """Return the chunk behind which the gradient of the state does not matter to the chunks before `past`.
 
     That is the one before `past` where a document ends there, else the chunk in which the document ends that runs over;
@@ -51,6 +51,7 @@ def delta_states_kernel(
     chunks,
     W: tl.constexpr,
     SHARED: tl.constexpr,
+    CHUNK: tl.constexpr,
     D: tl.constexpr,
     E: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -66,12 +67,12 @@ def delta_states_kernel(
     segment = tl.program_id(0) // (blocks * W)
     segments = tl.cdiv(chunks, SEGMENT)
     first = segment * SEGMENT
-    begin = _began(start_ptr, first)
+    begin = _began(start_ptr, first, CHUNK)
     # One past this program's last chunk: segments that cannot begin by themselves are this one's.
     past = first + SEGMENT
     follows = True
     for later in range(segment + 1, segments):
-        follows = follows & (_began(start_ptr, later * SEGMENT) + WARMUP < later * SEGMENT)
+        follows = follows & (_began(start_ptr, later * SEGMENT, CHUNK) + WARMUP < later * SEGMENT)
         past += tl.where(follows, SEGMENT, 0)
     past = tl.where((begin + WARMUP < first) & (segment > 0), begin, tl.minimum(past, chunks))
     begin = tl.where(segment > 0, begin, 0)
@@ -111,6 +112,7 @@ def delta_dstates_kernel(
     scale,
     W: tl.constexpr,
     SHARED: tl.constexpr,
+    CHUNK: tl.constexpr,
     D: tl.constexpr,
     E: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -125,13 +127,13 @@ def delta_dstates_kernel(
     segments = tl.cdiv(chunks, SEGMENT)
     segment = segments - 1 - tl.program_id(0) // (blocks * W)
     past = tl.minimum((segment + 1) * SEGMENT, chunks)
-    last = _last_chunk(start_ptr, past, chunks, T, WARMUP)
+    last = _last_chunk(start_ptr, past, chunks, T, WARMUP, CHUNK)
     # This program's first chunk: segments that cannot begin by themselves are this one's.
     begin = segment * SEGMENT
     follows = True
     for distance in range(1, segment + 1):
         end = (segment + 1 - distance) * SEGMENT
-        follows = follows & (_last_chunk(start_ptr, end, chunks, T, WARMUP) >= end + WARMUP)
+        follows = follows & (_last_chunk(start_ptr, end, chunks, T, WARMUP, CHUNK) >= end + WARMUP)
         begin -= tl.where(follows, SEGMENT, 0)
     steps = tl.where(last >= past + WARMUP, 0, last + 1 - begin)
 
@@ -177,6 +179,7 @@ def delta_last_states_kernel(
     behind_stride,
     W: tl.constexpr,
     SHARED: tl.constexpr,
+    CHUNK: tl.constexpr,
     D: tl.constexpr,
     E: tl.constexpr,
     BLOCK: tl.constexpr,

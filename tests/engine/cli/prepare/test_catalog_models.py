@@ -20,6 +20,9 @@ pytestmark = pytest.mark.usefixtures("short_replies")
 WITH_IMAGES = {
     **{f"google/gemma-3-{size}-it": "gemma3" for size in ("4b", "12b", "27b")},
     **{f"mistralai/Ministral-3-{size}-Instruct-2512-BF16": "mistral3" for size in ("3B", "8B")},
+    **{f"Qwen/Qwen3.5-{size}": "qwen3_5" for size in ("0.8B", "2B", "4B", "9B", "27B", "2B-Base", "4B-Base")},
+    **{f"Qwen/Qwen3.{version}-27B": "qwen3_5" for version in (6, 8)},
+    **{f"Qwen/Qwen3.{version}-35B-A3B": "qwen3_5_moe" for version in (5, 6)},
 }
 """Name to model_type of the whole."""
 FAMILIES = {(entry.spec.family, entry.name in WITH_IMAGES): entry for entry in reversed(catalog())}

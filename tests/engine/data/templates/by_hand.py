@@ -2,7 +2,7 @@
 
 import json
 
-from support.data.chat_templates import MINISTRAL3_SYSTEM, QWEN25_SYSTEM
+from support.data.chat_templates import MINISTRAL3_SYSTEM, QWEN25_SYSTEM, QWEN35_CALLS
 
 TOOL = {
     "type": "function",
@@ -102,6 +102,41 @@ def qwen3(messages, tools, _bos, _eos):
         for number, call in enumerate(message.get("tool_calls", [])):
             written += ("\n" if content or number else "") + call_block(call)
         yield f"{written}<|im_end|>", role == "assistant"
+        yield "\n", False
+
+
+def qwen35(messages, tools, _bos, _eos):
+    system = messages[0]["content"].strip() if messages[0]["role"] == "system" else ""
+    if tools:
+        text = "# Tools\n\nYou have access to the following functions:\n\n<tools>"
+        text += "".join(f"\n{dumps(tool)}" for tool in tools) + QWEN35_CALLS + (f"\n\n{system}" if system else "")
+        yield f"<|im_start|>system\n{text}<|im_end|>\n", False
+    elif messages[0]["role"] == "system":
+        yield f"<|im_start|>system\n{system}<|im_end|>\n", False
+    last = max(index for index, message in enumerate(messages) if message["role"] == "user")
+    for index, message in enumerate(messages):
+        role, content = message["role"], (message["content"] or "").strip()
+        if role == "system":
+            continue
+        if role == "tool":
+            yield from tool_turn([{**one, "content": (one["content"] or "").strip()} for one in messages], index)
+            continue
+        yield f"<|im_start|>{role}\n", False
+        thoughts = message.get("reasoning_content", "")
+        if role == "assistant" and "reasoning_content" not in message and "</think>" in content:
+            thoughts = content.split("</think>")[0].rstrip("\n").split("<think>")[-1].lstrip("\n")
+            content = content.split("</think>")[-1].lstrip("\n")
+        if role == "assistant" and index > last:
+            yield "<think>\n", False
+            yield f"{thoughts.strip()}\n</think>\n\n", True
+        for number, call in enumerate(message.get("tool_calls", [])):
+            content += "\n" if number else "\n\n" if content else ""
+            content += f"<tool_call>\n<function={call['function']['name']}>\n"
+            for name, value in call["function"]["arguments"].items():
+                written = dumps(value) if isinstance(value, dict | list) else str(value)
+                content += f"<parameter={name}>\n{written}\n</parameter>\n"
+            content += "</function>\n</tool_call>"
+        yield f"{content}<|im_end|>", role == "assistant"
         yield "\n", False
 
 
@@ -278,10 +313,10 @@ def lfm25(messages, _tools, bos, _eos):
 
 
 REFERENCES = {
-    "llama3": llama3, "qwen2.5": qwen25, "qwen3": qwen3, "gemma": gemma, "phi": phi, "mistral": mistral,
+    "llama3": llama3, "qwen2.5": qwen25, "qwen3": qwen3, "qwen3.5": qwen35, "gemma": gemma, "phi": phi, "mistral": mistral,
     "smollm": smollm, "chatml": chatml, "zephyr": zephyr, "deepseek": deepseek, "granite4": granite4, "olmo2": olmo2,
     "ministral3": ministral3, "lfm2.5": lfm25,
 }  # fmt: skip
 
-SEVERAL_CALLS = ("qwen2.5", "qwen3", "mistral", "granite4", "ministral3")
+SEVERAL_CALLS = ("qwen2.5", "qwen3", "qwen3.5", "mistral", "granite4", "ministral3")
 """Templates that write several calls in one turn."""

@@ -11,6 +11,7 @@ from burnish_engine.data.templates.template import PLAIN_TEMPLATE, ChatTemplate
 from burnish_engine.export.destinations.ollama import export_ollama, quoted
 from burnish_engine.export.destinations.ollama_template import derive_pieces
 
+from support.data.chat_templates import QWEN35
 from support.models.export import make_model, save_tokenizer, write_16_bit
 from support.models.gguf_edit import edit_gguf
 from support.models.tiny import CHATML
@@ -75,6 +76,7 @@ KNOWN = {
     "mistral": (MISTRAL, "<s>"),
     "zephyr": (ZEPHYR, ""),
     "phi 3": (PHI3, ""),
+    "qwen 3.5": (QWEN35, ""),
     "burnish's own": (PLAIN_TEMPLATE.format(bos="''"), ""),
 }
 UNKNOWN = {"numbered": NUMBERED, "shouting": SHOUTING, "no end": "{% for m in messages %}{{ m.content }}{% endfor %}"}
@@ -93,7 +95,8 @@ def run_go(source, system, turns):
         (r"\{\{ \$system \}\}", "{{ ns.system }}"),
         (r"\{\{ if \.System \}\}", "{% if System %}"),
         (r"\{\{ \.System \}\}", "{{ System }}"),
-        (r"\{\{ range \.Messages \}\}(.*)\{\{ end \}\}$", r"{% for m in Messages %}\1{% endfor %}"),
+        (r"\{\{ range (?:\$i, \$_ := )?\.Messages \}\}(.*)\{\{ end \}\}$", r"{% for m in Messages %}\1{% endfor %}"),
+        (r"\{\{ if eq \(len \(slice \$\.Messages \$i\)\) 1 \}\}", "{% if loop.last %}"),
         (r'\{\{ if eq \.Role "user" \}\}', "{% if m.role == 'user' %}"),
         (r'\{\{ else if eq \.Role "assistant" \}\}', "{% elif m.role == 'assistant' %}"),
         (r"\{\{ \.Content \}\}", "{{ m.content }}"),
@@ -127,6 +130,7 @@ def test_what_is_found_in_them():
     assert derive_pieces(compiled(GEMMA3), ENDS, "<s>").system_in_turn
     assert derive_pieces(compiled(LLAMA3), ENDS).start == "<s>"
     assert derive_pieces(compiled(LLAMA3), ENDS, "<s>").start == ""
+    assert derive_pieces(compiled(QWEN35), ENDS).prefill == "<think>\n"
 
 
 @pytest.mark.parametrize("name", UNKNOWN)

@@ -30,7 +30,7 @@ PATTERNS = LoraConfig(
 @pytest.mark.parametrize("name", [
     "meta-llama/Llama-3.2-1B", "Qwen/Qwen2.5-0.5B", "Qwen/Qwen3-0.6B", "google/gemma-3-270m", "LiquidAI/LFM2-350M",
     "microsoft/Phi-4-mini-instruct", "HuggingFaceTB/SmolLM3-3B", "ibm-granite/granite-4.0-micro",
-    "allenai/OLMo-2-0425-1B-Instruct",
+    "allenai/OLMo-2-0425-1B-Instruct", "Qwen/Qwen3.5-0.8B, text", "Qwen/Qwen3.5-9B, text",
 ])  # fmt: skip
 def test_base_and_adapter_are_the_trained_model(name, tmp_path):
     source = make_small(name, tmp_path / "base")

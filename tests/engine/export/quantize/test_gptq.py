@@ -197,7 +197,11 @@ def test_little_memory_takes_more_passes_and_gives_the_same(
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "name", ["LiquidAI/LFM2-350M", "microsoft/Phi-4-mini-instruct", "google/gemma-3-270m", "Qwen/Qwen3-0.6B"]
+    "name",
+    [
+        "LiquidAI/LFM2-350M", "microsoft/Phi-4-mini-instruct", "google/gemma-3-270m", "Qwen/Qwen3-0.6B",
+        "Qwen/Qwen3.5-9B, text",
+    ],
 )
 def test_layers_that_share_a_moment_read_the_same(name, tmp_path):
     source = make_small(name, tmp_path / "base")

@@ -51,7 +51,9 @@ def test_the_numbers_are_mean_squares_of_what_goes_in(wide, wide_adapter, measur
 
 
 @pytest.mark.quick_cases(2)
-@pytest.mark.parametrize("name", ["LiquidAI/LFM2-350M", "microsoft/Phi-4-mini-instruct", "google/gemma-3-270m"])
+@pytest.mark.parametrize(
+    "name", ["LiquidAI/LFM2-350M", "microsoft/Phi-4-mini-instruct", "google/gemma-3-270m", "Qwen/Qwen3.5-9B, text"]
+)
 def test_every_family_has_numbers_for_every_quantized_weight(name, tmp_path):
     from burnish_engine.export.gguf.header import read_header
 

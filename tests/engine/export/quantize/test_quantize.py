@@ -83,7 +83,9 @@ def test_types_of_every_layer_are_predicted(deep, tmp_path, quant, importance):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["LiquidAI/LFM2-350M", "microsoft/Phi-4-mini-instruct", "google/gemma-3-1b-it"])
+@pytest.mark.parametrize(
+    "name", ["LiquidAI/LFM2-350M", "microsoft/Phi-4-mini-instruct", "google/gemma-3-1b-it", "Qwen/Qwen3.5-9B, text"]
+)
 def test_sizes_of_other_families_are_predicted(tmp_path, name):
     path = write_16_bit(make_small(name, tmp_path / "base"), None, tmp_path)
     matrix = even_importance(path, tmp_path / "matrix")

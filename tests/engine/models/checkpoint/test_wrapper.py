@@ -132,18 +132,6 @@ def test_the_language_model_alone_says_what_the_whole_model_says(folders, wrappe
     assert parity.same_logits(fast.logits(batch), whole_logits(source.folder, torch.tensor(batch.input_ids)[None]))
 
 
-@pytest.mark.full
-def test_a_layer_that_predicts_a_second_token_is_none_of_ours(folders, tmp_path):
-    folder = shutil.copytree(folders("qwen3_5"), tmp_path / "qwen")
-    stored = load_file(folder / "model.safetensors")
-    more = {f"mtp.{part}.weight": torch.ones(64, 64) for part in ("fc", "layers.0.self_attn.q_proj")}
-    save_file(stored | more, folder / "model.safetensors", metadata={"format": "pt"})
-    batch = parity.micro_batch((40,))
-    sources = [open_model(str(one)) for one in (folder, folders("qwen3_5"))]
-    with_it, without = (parity.Fast(load_decoder(one, DecoderOptions(torch.float32, CPU, 64))) for one in sources)
-    assert torch.equal(with_it.logits(batch), without.logits(batch))
-
-
 def test_a_head_that_only_the_files_tell_of_decides_whether_it_is_tied(folders):
     assert open_model(str(folders("gemma3"))).spec.tied_embeddings
     assert not open_model(str(folders("mistral3"))).spec.tied_embeddings

@@ -264,7 +264,7 @@ def errors(base, adapter, truth, dtype, device):
 
 @pytest.mark.full
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-@pytest.mark.parametrize("name", ["llama3", "qwen3", "gemma3", "phi4-mini", "lfm2", "apertus"])
+@pytest.mark.parametrize("name", ["llama3", "qwen3", "gemma3", "phi4-mini", "lfm2", "apertus", "qwen3-5"])
 def test_bf16_is_as_close_to_the_truth_as_peft(tmp_path, name, device):
     base = tiny_models.make(name, tmp_path / "base", dtype=torch.bfloat16)
     adapter = tiny_models.lora(base, tmp_path / "adapter")

@@ -109,7 +109,7 @@ def test_with_any_save_level(model, way, rows):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["lfm2", "lfm3", "gemma3", "phi3", "apertus", *tiny_models.MIXTURES])
+@pytest.mark.parametrize("name", ["lfm2", "lfm3", "qwen3-5", "gemma3", "phi3", "apertus", *tiny_models.MIXTURES])
 @pytest.mark.parametrize("way", ["fp32", "NF4"])
 def test_of_any_family(tmp_path, name, way):
     """Layers of several kinds have blocks of several sizes; experts are a part of theirs."""

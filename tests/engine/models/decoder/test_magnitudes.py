@@ -17,7 +17,7 @@ from burnish_kernels.nf4 import op as nf4
 from support.models import parity, tiny_models
 
 BATCH = parity.micro_batch()
-SHAPES = ["qwen2", "qwen3", "gemma3", "phi4-mini", "lfm2-bias", "granite", "olmo2", "ministral3"]
+SHAPES = ["qwen2", "qwen3", "gemma3", "phi4-mini", "lfm2-bias", "granite", "olmo2", "ministral3", "qwen3-5"]
 """Biases, rotated in place and not, norms after the halves, stacked projections, convolutions, a scaled stream."""
 
 

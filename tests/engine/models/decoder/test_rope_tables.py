@@ -34,6 +34,7 @@ def rotary(config):
     from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
     from transformers.models.qwen2.modeling_qwen2 import Qwen2RotaryEmbedding
     from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
+    from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5TextRotaryEmbedding
     from transformers.models.smollm3.modeling_smollm3 import SmolLM3RotaryEmbedding
 
     made = {
@@ -43,7 +44,7 @@ def rotary(config):
         "granite": GraniteRotaryEmbedding, "granitemoehybrid": GraniteRotaryEmbedding, "olmo2": Olmo2RotaryEmbedding,
         "ministral3": Ministral3RotaryEmbedding, "olmo3": Olmo3RotaryEmbedding,
         "granite_swa": GraniteSWARotaryEmbedding, "glm": GlmRotaryEmbedding, "glm4": Glm4RotaryEmbedding,
-        "apertus": ApertusRotaryEmbedding,
+        "apertus": ApertusRotaryEmbedding, "qwen3_5_text": Qwen3_5TextRotaryEmbedding,
     }  # fmt: skip
     return made[config.model_type](config)
 

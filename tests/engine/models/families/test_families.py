@@ -74,8 +74,11 @@ def test_modules_fill_their_stacks(shape, tmp_path):
     }
     for layer, kind in enumerate(one.kind for one in spec.layers):
         mine = [module for module in entry.modules(spec) if module.layer == layer]
-        rows["mixer_in"] = 3 * spec.hidden_size if kind == "short_convolution" else query + 2 * key
-        rows["mixer_in"] += spec.num_heads if spec.attention_gate == "heads" and kind != "short_convolution" else 0
+        rows["mixer_in"] = query + 2 * key + {"": 0, "heads": spec.num_heads, "numbers": query}[spec.attention_gate]
+        if kind == "short_convolution":
+            rows["mixer_in"] = 3 * spec.hidden_size
+        if kind == "gated_delta":
+            rows["mixer_in"] = spec.delta.convolved + spec.delta.output + 2 * spec.delta.value_heads
         assert [stack for stack in rows if any(module.stack == stack for module in mine)] == list(rows)
         for stack, total in rows.items():
             end = 0
@@ -120,8 +123,13 @@ def rotate(x, rows, interleaved):
 
 
 def attend(qkv, spec, layer, norms, index):
+    bare = spec.model_copy(update={"attention_gate": ""})
+    if spec.attention_gate == "numbers":
+        size = spec.num_heads * spec.head_dim
+        q, gate = qkv[:, : 2 * size].unflatten(1, (spec.num_heads, 2, -1)).unbind(2)
+        attended = attend(torch.cat((q.flatten(1), qkv[:, 2 * size :]), dim=1), bare, layer, norms, index)
+        return attended * gate.flatten(1).sigmoid()
     if spec.attention_gate:
-        bare = spec.model_copy(update={"attention_gate": ""})
         attended = attend(qkv[:, : -spec.num_heads], bare, layer, norms, index)
         return attended * qkv[:, -spec.num_heads :].sigmoid().repeat_interleave(spec.head_dim, dim=1)
     tokens = qkv.shape[0]
@@ -157,6 +165,29 @@ def convolve(bcx, spec, norms):
     return (c * functional.conv1d(padded, norms["conv_weight"], norms.get("conv_bias"), groups=spec.hidden_size)[0]).t()
 
 
+def delta_net(projected, spec, own):
+    """Token by token, as the paper writes it (arXiv 2412.06464)."""
+    net = spec.delta
+    qkv, z, b, a = projected.split((net.convolved, net.output, net.value_heads, net.value_heads), dim=1)
+    padded = functional.pad(qkv.t(), (spec.conv_width - 1, 0))[None]
+    qkv = functional.silu(functional.conv1d(padded, own["conv_weight"], groups=net.convolved)[0].t())
+    keys = net.key_heads * net.key_dim
+    q, k, v = (x.unflatten(1, (heads, -1)) for x, heads in zip(
+        qkv.split((keys, keys, net.output), dim=1), (net.key_heads, net.key_heads, net.value_heads), strict=True
+    ))  # fmt: skip
+    q, k = (x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt() for x in (q, k))
+    q, k = (x.repeat_interleave(net.value_heads // net.key_heads, dim=1) for x in (q, k))
+    decay, strength = (-own["a_log"].exp() * functional.softplus(a + own["dt_bias"])).exp(), b.sigmoid()
+    state, read = torch.zeros(net.value_heads, net.key_dim, net.value_dim), []
+    for t in range(len(projected)):
+        state = state * decay[t, :, None, None]
+        answer = torch.einsum("vd,vde->ve", k[t], state)
+        state = state + torch.einsum("vd,ve->vde", k[t], strength[t, :, None] * (v[t] - answer))
+        read.append(torch.einsum("vd,vde->ve", q[t] * net.key_dim**-0.5, state))
+    plain = spec.model_copy(update={"norm_one_plus": False})
+    return rms_norm(torch.stack(read), own["delta_norm"], plain).flatten(1) * functional.silu(z)
+
+
 def xielu(x, own):
     """By the paper's formula (arXiv 2411.13010)."""
     square, below = functional.softplus(own["alpha_p"]), own["beta"] + functional.softplus(own["alpha_n"])
@@ -189,8 +220,10 @@ def plain_logits(folder, ids):
             norms = {one.role: checkpoint.read(one.name) for one in vectors if one.layer == number}
             mixer_in, mixer_out, gate_up, down = (stack(checkpoint, entry, modules, name) for name in STACK_NAMES)
             projected = mixer_in(rms_norm(x, norms.get("mixer_norm"), spec))
-            convolves = layer.kind == "short_convolution"
-            mixed = convolve(projected, spec, norms) if convolves else attend(projected, spec, layer, norms, index)
+            if layer.attends:
+                mixed = attend(projected, spec, layer, norms, index)
+            else:
+                mixed = (delta_net if layer.kind == "gated_delta" else convolve)(projected, spec, norms)
             mixed = mixer_out(mixed)
             x = x + rms_norm(mixed, norms.get("mixer_post_norm"), spec) * spec.residual_scale
             wide = gate_up(rms_norm(x, norms.get("mlp_norm"), spec))

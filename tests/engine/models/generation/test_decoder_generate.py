@@ -154,7 +154,7 @@ def test_texts_outgrow_the_rope_table(folders, shape, monkeypatch):
     [
         ("qwen2", {"rslora": True}),
         ("llama", {"dora": True}),
-        *((shape, {}) for shape in ("llama", "qwen2", "gemma3", "phi3", "lfm2-bias")),
+        *((shape, {}) for shape in ("llama", "qwen2", "gemma3", "phi3", "lfm2-bias", "qwen3-5")),
         *((shape, {"dora": True}) for shape in ("gemma3", "lfm2-bias")),
     ],
 )

@@ -75,15 +75,17 @@ CASES = [
     ("dora", "auto", 3, True),
     ("dora", "plain", 1, False),
     ("lora", "plain", 3, True),
-    pytest.param("lora", "auto", 2, True, id="hybrid"),
+    pytest.param("lora", "auto", 2, True, id="convolutions"),
+    pytest.param("lora", "auto", 2, True, id="delta nets"),
 ]
+HYBRIDS = {"convolutions": "lfm2", "delta nets": "qwen3-5"}
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(("method", "engine", "accumulation", "pack"), CASES)
 def test_same_losses_as_transformers_and_peft(tmp_path, request, method, engine, accumulation, pack):
-    if request.node.callspec.id == "hybrid":
-        tiny_models.make("lfm2", tmp_path / "base", tokenizer=True)
+    if shape := HYBRIDS.get(request.node.callspec.id):
+        tiny_models.make(shape, tmp_path / "base", tokenizer=True)
     recipe = tiny_recipe(
         tmp_path, rows=60, epochs=20.0, max_steps=STEPS, schedule='"constant"', warmup_share=0.0,
         accumulation=accumulation, pack=pack, checkpoint_every=0, engine=f'"{engine}"',
@@ -119,11 +121,18 @@ def test_same_losses_as_transformers_and_peft(tmp_path, request, method, engine,
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("method", "quantize"), [("lora", "none"), ("rslora", "none"), ("dora", "none"), ("dora", "nf4")]
+    ("shape", "method", "quantize"),
+    [
+        ("lfm2", "lora", "none"),
+        ("lfm2", "rslora", "none"),
+        ("lfm2", "dora", "none"),
+        ("lfm2", "dora", "nf4"),
+        ("qwen3-5", "lora", "nf4"),
+    ],
 )
-def test_a_hybrid_goes_on_bit_for_bit(tmp_path, method, quantize):
-    """Short convolutions and attention in one model, packed; stopped after half of its steps."""
-    tiny_models.make("lfm2", tmp_path / "base", tokenizer=True)
+def test_a_hybrid_goes_on_bit_for_bit(tmp_path, shape, method, quantize):
+    """Short convolutions or delta nets, and attention, in one model, packed; stopped after half of its steps."""
+    tiny_models.make(shape, tmp_path / "base", tokenizer=True)
     recipe = tiny_recipe(tmp_path, max_steps=6)
     adapter = {"method": method, "dropout": 0.0 if method == "dora" else recipe.adapter.dropout}
     changes = {

@@ -31,7 +31,7 @@ from burnish_engine.advise.predict.plain.whole_model_memory import (
 )
 from burnish_engine.contract.facts.advice import MemoryPart
 from burnish_engine.contract.facts.coverage import Matrix
-from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
+from burnish_engine.contract.facts.facts import DecoderSpec, DeltaSpec, LayerSpec
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.families import family, layer_matrices, softmax_in_fp32
@@ -52,6 +52,11 @@ _LIBRARIES_BYTES = 620 * MIB
 _CACHE_BYTES_PER_PASS, _CACHING_PASSES = 9_500_000, 100
 _MIXER_BACKWARD = 1.15
 """Gradients in the backward pass of a mixer, as a share of what it kept: Mamba 1.14, Mamba 2 0.23 (CPU, fp32)."""
+_DELTA_KEPT = {2: (8.75, 27.8, 30.1, 20.7, 3.9), 4: (24.9, 23.7, 36.7, 20.6, 3.8)}
+"""Bytes that a gated delta net keeps of a token, by the width of a number: for each number of its keys, of keys repeated
+for all value heads, of its values, for each token of a chunk and value head, and of its share of the states. Fitted to
+`models.transformers_path.mixer_memory` for ten sizes, within 0.3 %."""
+_DELTA_CHUNK = 64  # tokens that transformers computes together
 _SHARED = {"shared experts", "feed-forward"}
 """Kinds of matrices beside the experts of a mixture that every token passes through."""
 _EAGER_COPIES = 3  # copies of these numbers in a layer's backward pass: softmax, its gradient, the scores' gradient
@@ -186,8 +191,9 @@ def layer_kept_bytes(
     if not spec.mlp_gate:  # the sign of its input, and the factor of a trained alpha
         numbers += wide * (1 + whole * width)
     numbers += _mixture_kept(spec, layer, width, whole=whole)
-    numbers += _mixer_kept(recipe, layer, width)
-    if mixes and layer.mixer_kept is None:
+    mixer_kept = _mixer_kept(recipe, spec, layer, width)
+    numbers += mixer_kept
+    if mixes and not mixer_kept:
         numbers += 5 * hidden * width
     if attends:
         # q, k and v (which transformers expands), output; log-sum-exp
@@ -201,10 +207,7 @@ def layer_kept_bytes(
     if whole:  # normalized numbers of both norms, the inputs of the products, of which two are shared
         numbers += norms * (2 * hidden * width + 4) + (wide * width if feeds else 0)
     linear = [matrix for matrix in targets if matrix.form == "linear"]
-    numbers += (
-        _adapter_inputs(linear, width, hidden, output=layer.mixer_kept is not None)
-        + len(linear) * recipe.adapter.rank * 4
-    )
+    numbers += _adapter_inputs(linear, width, hidden, output=mixer_kept > 0) + len(linear) * recipe.adapter.rank * 4
     if recipe.adapter.dropout:
         numbers += sum(matrix.columns * 5 for matrix in linear)  # dropped copy in fp32 and its mask
     if recipe.adapter.method == "dora":
@@ -277,21 +280,32 @@ def _mixture_kept(spec: DecoderSpec, layer: LayerSpec, width: int, *, whole: boo
     return numbers + wide * width * (4 if whole else 3)
 
 
-def _mixer_kept(recipe: Recipe, layer: LayerSpec, width: int) -> int:
-    """Bytes of a token that a layer's state space, linear attention or convolution keeps, where it was measured."""
-    kept = layer.mixer_kept
+def _mixer_kept(recipe: Recipe, spec: DecoderSpec, layer: LayerSpec, width: int) -> int:
+    """Bytes of a token that a layer's state space, linear attention or convolution keeps; 0: nobody counted them."""
+    kept, whole = layer.mixer_kept, recipe.adapter.method == "full"
+    if layer.kind == "gated_delta" and spec.delta is not None:
+        return _delta_kept(spec.delta, width, whole=whole)
     if kept is None:
         return 0
-    if recipe.adapter.method == "full":
+    if whole:
         return kept.whole_fp32 if width == 4 else kept.whole_bf16
     return kept.fp32 if width == 4 else kept.bf16
+
+
+def _delta_kept(delta: DeltaSpec, width: int, *, whole: bool) -> int:
+    """Bytes of a token that transformers' `torch_chunk_gated_delta_rule` keeps, with what is around it."""
+    of_keys, of_repeated, of_values, of_chunk, of_states = _DELTA_KEPT[width]
+    heads, keys, values = delta.value_heads, delta.key_dim, delta.value_dim
+    chunk = of_chunk * _DELTA_CHUNK + of_states * keys * values / _DELTA_CHUNK
+    values_bytes = of_values + (2 * width if whole else 0)
+    return int(of_keys * delta.key_heads * keys + heads * (of_repeated * keys + values_bytes * values + chunk))
 
 
 def _layer_backward_bytes(spec: DecoderSpec, layer: LayerSpec, tokens: int, recipe: Recipe, width: int) -> int:
     """The gradients that exist at once in a layer's feed-forward, or in a wider mixer, bytes."""
     wide = spec.intermediate_size
     feed_forward = wide * (2 * 4 + 3 * width) + spec.hidden_size * (4 + 2 * width)
-    return tokens * max(feed_forward, int(_MIXER_BACKWARD * _mixer_kept(recipe, layer, width)))
+    return tokens * max(feed_forward, int(_MIXER_BACKWARD * _mixer_kept(recipe, spec, layer, width)))
 
 
 def _activations_note(recipe: Recipe, largest: MicroBatchSize) -> str:

@@ -19,6 +19,8 @@ from burnish_kernels.paged_attention.op import PAGE
 
 PAGES_SHARE, PROMPTS_SHARE = 0.65, 0.25
 """Shares of free memory for pages and for reading prompts; the rest is for the steps."""
+STATES_SHARE = 0.4
+"""Most of free memory that the states of gated delta nets take before that."""
 _LEAST_PROMPT_TOKENS = 256  # tokens of prompts read at once, however little memory there is
 
 
@@ -55,14 +57,15 @@ class SlotRoom:
     stops: frozenset[int]
 
     @staticmethod
-    def wanted(texts: Sequence[int], together: int) -> RoomSize:
-        """Return what replies need.
+    def wanted(texts: Sequence[int], together: int, decoder: Decoder) -> RoomSize:
+        """Return what replies need; of slots with states only as many as fit.
 
         Args:
             texts: most tokens of each prompt with its reply, the longest first.
             together: most replies that grow at the same time.
+            decoder: decoder that makes the replies.
         """
-        slots = min(together, len(texts))
+        slots = min(together, len(texts), _most_slots(decoder))
         pages = sum(-(-tokens // PAGE) for tokens in texts[:slots])
         row_pages = -(-texts[0] // PAGE)
         return RoomSize(slots, pages, 1 << (row_pages - 1).bit_length())
@@ -98,6 +101,12 @@ def _free_bytes(device: torch.device) -> float:
         return math.inf
     free, _ = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def _most_slots(decoder: Decoder) -> int:
+    """Return the number of slots whose states fit; one at least."""
+    each = row_bytes(decoder.spec, decoder.dtype)
+    return max(1, int(min(_free_bytes(decoder.device) * STATES_SHARE / each, 1 << 30))) if each else 1 << 30
 
 
 def _most_pages(decoder: Decoder, free: float) -> int:

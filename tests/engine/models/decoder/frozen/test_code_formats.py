@@ -8,11 +8,11 @@ from burnish_engine.models.families.matrices import STACK_NAMES
 from burnish_kernels.eight_bit_linear.op import INT8, quantize_rows
 
 
-@pytest.mark.parametrize("kind", ["attention", "sliding_attention", "short_convolution"])
+@pytest.mark.parametrize("kind", ["attention", "sliding_attention", "short_convolution", "gated_delta"])
 @pytest.mark.parametrize("stack", STACK_NAMES)
 def test_what_attention_returns_is_not_rotated(stack, kind):
     weight = torch.randn(5, 128, generator=torch.Generator().manual_seed(0))
-    rotation = 0 if stack == "mixer_out" and kind != "short_convolution" else 64
+    rotation = 0 if stack == "mixer_out" and kind.endswith("attention") else 64
     wanted = quantize_rows(weight, codes=INT8, rotation=rotation)
     assert torch.equal(code_format("int8", stack, kind).quantize(weight).codes, wanted.codes)
 

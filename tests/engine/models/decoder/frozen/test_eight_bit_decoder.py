@@ -160,7 +160,7 @@ def rounding(model, folder, kind):
         layer = model.get_submodule(f"base_model.model.{module.path}")
         stacks[module.layer, module.stack].append(getattr(layer, "base_layer", layer))
     for (layer, stack), layers in stacks.items():
-        attends = stack == "mixer_out" and spec.layers[layer].kind != "short_convolution"
+        attends = stack == "mixer_out" and spec.layers[layer].attends
         RoundingStack(layers, f"{kind} behind attention" if attends and kind == "int8" else kind)
     return model
 

@@ -121,6 +121,15 @@ def test_little_memory_means_few_pages_and_short_readings(llama, monkeypatch):
     assert len(built) > 2
 
 
+def test_no_more_slots_than_states_fit(folders, monkeypatch):
+    stepwise, slots = generators(folders("qwen3-5"), keeps_slots=True)
+    free = 5 * room.row_bytes(slots.decoder.spec, torch.float32)
+    monkeypatch.setattr(room, "_free_bytes", lambda _device: free)
+    requests = greedy(prompts_of((20, 9, 30, 40), seed=4), 6)
+    assert replies(slots, requests) == replies(stepwise, requests)
+    assert slots._room.slots.count == 2
+
+
 def test_what_never_fits_is_told(llama, monkeypatch):
     _, slots = llama
     monkeypatch.setattr(room, "_most_pages", lambda _decoder, _free: 2)

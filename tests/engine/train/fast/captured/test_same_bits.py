@@ -31,10 +31,10 @@ def test_graphs_and_eager_steps_give_the_same_bits(adapted_llama, kind, dropout)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("shape", ["lfm2", "lfm3"])
+@pytest.mark.parametrize("shape", ["lfm2", "lfm3", "qwen3-5"])
 @pytest.mark.parametrize("kind", ["fp32", "bf16", "NF4", "offloading", "tiling on the host", "input alone"])
 def test_graphs_of_a_hybrid_give_the_same_bits(tmp_path, kind, shape):
-    """Short convolutions and attention in one model: captured, eager, and with other layers offloaded."""
+    """Convolutions or delta nets, and attention, in one model: captured, eager, and with other layers offloaded."""
     base = tiny_models.make(shape, tmp_path / "base")
     adapter = tiny_models.lora(base, tmp_path / "adapter", rank=5)
     order = [PASSES[i] for i in (3, 0, 2, 1, 0, 3)]

@@ -21,7 +21,7 @@ from burnish_kernels.gated_norm import op as gated_norm
 
 
 class DeltaMemory(NamedTuple):
-    """What one layer remembers of every row.
+    """Memory of one layer, of every row.
 
     Attributes:
         earlier_BPX: inputs of the convolution, the newest last; zeros before a row's first token.

@@ -72,7 +72,7 @@ class GatedDeltaDeclaration(MixerDeclaration):
     def moved(self, spec: DecoderSpec) -> Moved:
         delta = _delta(spec)
         forward, backward = (
-            channels * delta.convolved + outputs * delta.output + _scratch_moved(delta, backward=way)
+            channels * delta.convolved + outputs * delta.output + _scratch_moved(delta, backward=bool(way))
             for way, (channels, outputs) in enumerate(_MOVED)
         )
         return Moved(forward, backward)
@@ -92,6 +92,25 @@ class GatedDeltaDeclaration(MixerDeclaration):
         return float(tokens * delta.value_heads * (pairs + 6 * keys * values))
 
 
+def scratch_numbers(
+    key_heads: int, value_heads: int, keys: int, values: int, *, backward: bool
+) -> tuple[int, int]:
+    """Return the numbers of scratch memory for a token: those in fp32, and those in the compute dtype.
+
+    It is what `delta_rule.sizes.Workspace` takes in 16 bits for all heads together.
+
+    Args:
+        key_heads: number of key heads.
+        value_heads: number of value heads.
+        keys: numbers of a key.
+        values: numbers of a value.
+        backward: whether it is the backward pass.
+    """
+    state = keys * values // CHUNK
+    by_value_head = CHUNK + keys + values + state + (values + state) * backward
+    return 4 * value_heads, 2 * key_heads * keys + value_heads * by_value_head
+
+
 def prompt_numbers(spec: DecoderSpec) -> int:
     """Count the numbers of a token of a prompt that exist at once in a layer, those in fp32 twice."""
     delta = spec.delta
@@ -108,11 +127,8 @@ def _delta(spec: DecoderSpec) -> DeltaSpec:
 
 
 def _scratch(delta: DeltaSpec, *, backward: bool) -> tuple[int, int]:
-    """Return the numbers of `delta_rule.sizes.Workspace` for a token: those in fp32, and those in the compute dtype."""
-    keys, values = delta.key_dim, delta.value_dim
-    state = keys * values // CHUNK
-    by_value_head = CHUNK + keys + values + state + (values + state) * backward
-    return 4 * delta.value_heads, 2 * delta.key_heads * keys + delta.value_heads * by_value_head
+    """Return the numbers of scratch memory for a token, see `scratch_numbers`."""
+    return scratch_numbers(delta.key_heads, delta.value_heads, delta.key_dim, delta.value_dim, backward=backward)
 
 
 def _scratch_tensor(

@@ -18,11 +18,13 @@ from typing_extensions import override
 
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.decoder.layer_types import Tensors, not_none
+from burnish_engine.models.decoder.mixers.gated_delta.declared import CHUNK, scratch_numbers
 from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerPass
 from burnish_engine.models.decoder.rope_tables import PositionTables
 from burnish_kernels.conv_silu import op as conv_silu
 from burnish_kernels.delta_rule import op as delta_rule
-from burnish_kernels.delta_rule.sizes import Sizes
+from burnish_kernels.delta_rule.sizes import Sizes, workspace_bytes
+from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.gated_norm import op as gated_norm
 
 
@@ -89,6 +91,7 @@ class GatedDeltaMixer(Mixer):
             start_T,
             self.sizes,
             out=read_TJ,
+            workspace=self._workspace(read_TJ, backward=False),
         )
         mixer_pass.own["read_TJ"] = read_TJ
         gated_norm.forward(read_TJ, found.z_TJ, self.norm_E, eps=self.eps, out=out_TK)
@@ -121,8 +124,19 @@ class GatedDeltaMixer(Mixer):
             dqkv_out=convolved_TX,
             db_out=gradients.b_TV,
             da_out=gradients.a_TV,
+            workspace=self._workspace(gradient_TK, backward=True),
         )
         conv_silu.backward(convolved_TX, found.qkv_TX, self.weight_XL, start_T, out=gradients.qkv_TX)
+
+    def _workspace(self, like_TJ: torch.Tensor, *, backward: bool) -> torch.Tensor | None:
+        """Allocate the scratch memory that the layer declares; in fp32, some heads use it after one another."""
+        if not use_kernels(like_TJ):
+            return None
+        s, tokens, dtype = self.sizes, len(like_TJ), like_TJ.dtype
+        exact, others = scratch_numbers(s.key_heads, s.value_heads, s.key_size, s.value_size, backward=backward)
+        declared = (tokens + -tokens % CHUNK) * (4 * exact + dtype.itemsize * others)
+        least = workspace_bytes(tokens, s, dtype, backward=backward, key_heads=1)
+        return torch.empty(max(declared, least), dtype=torch.uint8, device=like_TJ.device)
 
     def split(self, projected_TC: torch.Tensor) -> DeltaInputs:
         """Return views of the parts of a projection."""

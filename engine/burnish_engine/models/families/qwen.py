@@ -122,6 +122,7 @@ QWEN3_MOE = Family(
         mixture=Mixture(128, size_key="moe_intermediate_size", layers=_mixture_layers),
     ),
     gguf=GgufRules("qwen3moe", ("qwen2",), parts=normed_parts, oddities=_moe_oddities),
+    peft_converts=True,
 )  # fmt: skip
 """Qwen3-30B-A3B and its relatives."""
 QWEN2_MOE = Family(

@@ -155,7 +155,9 @@ def make_mixture(name, folder, *, hidden=128, size=64, mxfp4=False, tokenizer=ma
             if (value.ndim == 1 or key.endswith("_bias")) and not key.endswith("A_log"):
                 one_plus = "qwen3_5" in config["model_type"] and not key.endswith("linear_attn.norm.weight")
                 value.normal_(1.0 if "norm" in key and not one_plus else 0.0, 0.2 if "norm" in key else 0.1)
-        if "qwen3_5" in config["model_type"]:  # else layers of noise drown the token, and roundings grow from one to next
+        if (
+            "qwen3_5" in config["model_type"]
+        ):  # else layers of noise drown the token, and roundings grow from one to next
             model.get_input_embeddings().weight.mul_(10)
         for key, value in model.named_buffers():
             if key.endswith("expert_bias"):

@@ -394,7 +394,7 @@ def lora(
     if experts is not None:
         names = [f"experts.{stack}" for stack in stacks]
         more = {"target_parameters": names, "rank_pattern": dict.fromkeys(names, experts)}
-    if any(name.endswith(SHARED_GATE) for name, _ in model.named_modules()):
+    if targets == "all-linear" and any(name.endswith(SHARED_GATE) for name, _ in model.named_modules()):
         more["exclude_modules"] = [SHARED_GATE]
     config = LoraConfig(
         r=rank,

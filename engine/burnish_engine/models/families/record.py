@@ -254,9 +254,7 @@ class Family:
                 continue
             stack, path = stack_of(matrix), f"model.layers.{index}.{matrix.name}"
             bias = _has_bias(spec, layer, stack) and not matrix.name.endswith(".g_proj")  # gates have none
-            found.append(
-                Module(path, index, stack, rows[stack], matrix.rows, matrix.columns, bias, self.peft_converts)
-            )
+            found.append(Module(path, index, stack, rows[stack], matrix.rows, matrix.columns, bias, self.peft_converts))
             rows[stack] += matrix.rows
         return found
 

@@ -54,12 +54,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     def draw(*size: int) -> torch.Tensor:
         return torch.randn(*size, generator=generator).to(dtype)
 
-    x, dy, weight, earlier = (
-        draw(rows, channels),
-        draw(rows, channels),
-        draw(channels, taps),
-        draw(2, taps - 1, channels),
-    )
+    x, dy, weight, earlier = draw(rows, channels), draw(rows, channels), draw(channels, taps), draw(2, taps - 1, channels)
     leaf = x.double().requires_grad_()
     exact_y = reference.forward(leaf, weight.double(), start)
     (exact_dx,) = torch.autograd.grad(exact_y, leaf, dy.double())

@@ -156,7 +156,9 @@ def conv_silu_step_kernel(
     tl.store(y_ptr + row * y_stride + column, (c * tl.sigmoid(c)).to(TYPE), mask=inside)
 
 
-def launch_forward(*, x_TH: torch.Tensor, weight_HL: torch.Tensor, start_T: torch.Tensor, y_TH: torch.Tensor) -> None:
+def launch_forward(
+    *, x_TH: torch.Tensor, weight_HL: torch.Tensor, start_T: torch.Tensor, y_TH: torch.Tensor
+) -> None:
     """Fill `y_TH`."""
     rows, channels = x_TH.shape
     assert weight_HL.is_contiguous()
@@ -205,7 +207,9 @@ def launch_backward(
     )
 
 
-def launch_step(*, x_BH: torch.Tensor, earlier_BPH: torch.Tensor, weight_HL: torch.Tensor, y_BH: torch.Tensor) -> None:
+def launch_step(
+    *, x_BH: torch.Tensor, earlier_BPH: torch.Tensor, weight_HL: torch.Tensor, y_BH: torch.Tensor
+) -> None:
     """Fill `y_BH` and let `earlier_BPH` move up by one."""
     rows, channels = x_BH.shape
     assert weight_HL.is_contiguous()

@@ -149,18 +149,14 @@ def compilations() -> list[Compilation]:
     return found
 
 
-def _compilation(kernel: str, dtype: torch.dtype, *, backward: bool = False, exact_states: bool = False) -> Compilation:
+def _compilation(
+    kernel: str, dtype: torch.dtype, *, backward: bool = False, exact_states: bool = False
+) -> Compilation:
     from burnish_kernels.delta_rule.launch_kernels import FUNCTIONS
 
     function, tile = FUNCTIONS[kernel], config(kernel, dtype)
     constants = {"W": _SIZES.value_heads, "SHARED": _SIZES.shared, "D": _SIZES.key_size, "E": _SIZES.value_size}
-    constants |= {
-        "CHUNK": chunk_rows(dtype),
-        "SEGMENT": SEGMENT,
-        "WARMUP": WARMUP,
-        "BACKWARD": backward,
-        **tile.constants(_SIZES),
-    }
+    constants |= {"CHUNK": chunk_rows(dtype), "SEGMENT": SEGMENT, "WARMUP": WARMUP, "BACKWARD": backward, **tile.constants(_SIZES)}
     constants |= {"PRECISION": precision(), "EXACT": precision()}  # type: ignore[dict-item]
     constants = {name: value for name, value in constants.items() if name in function.arg_names}
     exact = _EXACT | ({"states_ptr"} if exact_states or kernel == "last_states" else set())

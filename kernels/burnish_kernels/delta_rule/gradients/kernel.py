@@ -149,7 +149,9 @@ def delta_gradients_kernel(
         dk = dot(of_reads, tl.load(unit_q_ptr + unit_place), dk, PRECISION)
 
         dsum += tl.where(lane == CHUNK - 1, behind, 0.0)
-        start, _, _, slope = rates(b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, row, T, b_stride, a_stride)
+        start, _, _, slope = rates(
+            b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, row, T, b_stride, a_stride
+        )
         later = (start[:, None] == start[None, :]) & (lane[:, None] >= lane[None, :])
         dg = tl.sum(tl.where(later, dsum[:, None], 0.0), axis=0)
         tl.store(da_ptr + wide_row * da_stride + head, (dg * slope).to(TYPE), mask=inside)

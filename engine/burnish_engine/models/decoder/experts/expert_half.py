@@ -18,7 +18,7 @@ import torch
 from torch.nn.functional import linear
 
 from burnish_engine.models.decoder.experts.shared_expert import SharedExpert
-from burnish_engine.models.decoder.feed_forward_maps import FeedForwardMaps
+from burnish_engine.models.decoder.feed_forward import FeedForwardMaps
 from burnish_engine.models.decoder.layer_norms import norm, norm_backward, post_norm, post_norm_gradient
 from burnish_engine.models.decoder.layer_types import (
     DecoderLayerShape,

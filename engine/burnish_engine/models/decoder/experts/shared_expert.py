@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import linear
 
-from burnish_engine.models.decoder.feed_forward_maps import FeedForwardMaps
+from burnish_engine.models.decoder.feed_forward import FeedForwardMaps
 from burnish_engine.models.decoder.layer_types import not_none
 from burnish_kernels.eight_bit_linear.rows import EightBitRows
 

@@ -54,7 +54,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     def draw(*size: int) -> torch.Tensor:
         return torch.randn(*size, generator=generator).to(dtype)
 
-    x, dy, weight, earlier = draw(rows, channels), draw(rows, channels), draw(channels, taps), draw(2, taps - 1, channels)
+    x, dy, weight = draw(rows, channels), draw(rows, channels), draw(channels, taps)
+    earlier = draw(2, taps - 1, channels)
     leaf = x.double().requires_grad_()
     exact_y = reference.forward(leaf, weight.double(), start)
     (exact_dx,) = torch.autograd.grad(exact_y, leaf, dy.double())
@@ -64,7 +65,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     given, weight_on, start_on = buffers.new(channels, x), weight.to(device), start.to(device)
     y = op.forward(given, weight_on, start_on, out=buffers.new(channels))
     dx = op.backward(buffers.new(channels, dy), given, weight_on, start_on, out=buffers.new(channels))
-    kept = earlier.to(device)
+    kept = earlier.clone().to(device)
     newest = op.step(x[:2].to(device), kept, weight_on)
     moved = torch.cat((earlier, x[:2, None]), dim=1)[:, 1:]
     if buffers.spoiled() or not torch.equal(kept.cpu(), moved):

@@ -66,7 +66,8 @@ def conv_silu_forward_kernel(
     x1 = _row(x_ptr, first - 1, x_stride, column, inside & (first >= 1))
     x2 = _row(x_ptr, first - 2, x_stride, column, inside & (first >= 2))
     x3 = _row(x_ptr, first - 3, x_stride, column, inside & (first >= 3))
-    for row in range(first, tl.minimum(first + ROWS, T)):
+    for passed in range(0, tl.minimum(ROWS, T - first)):
+        row = first + passed
         x0 = _row(x_ptr, row, x_stride, column, inside)
         c = _convolved(x0, x1, x2, x3, w0, w1, w2, w3, row - tl.load(start_ptr + row), TYPE)
         y = c * tl.sigmoid(c)
@@ -105,7 +106,8 @@ def conv_silu_backward_kernel(
     dx1 = tl.zeros([COLUMNS], tl.float32)
     dx2 = tl.zeros([COLUMNS], tl.float32)
     dx3 = tl.zeros([COLUMNS], tl.float32)
-    for row in range(first, first + ROWS + 3):
+    for passed in range(0, ROWS + 3):
+        row = first + passed
         exists = inside & (row < T)
         reach = row - tl.load(start_ptr + row, mask=row < T, other=0)
         x0 = _row(x_ptr, row, x_stride, column, exists)

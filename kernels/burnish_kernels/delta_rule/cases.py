@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from burnish_kernels.delta_rule.config import KERNELS, SEGMENT, WARMUP, config, precision
+from burnish_kernels.delta_rule.config import KERNELS, SEGMENT, WARMUP, Config, config, precision
 from burnish_kernels.delta_rule.sizes import CHUNK, Sizes, chunk_rows, workspace_bytes
-from burnish_kernels.registry import Benchmark, Case, Compilation
+from burnish_kernels.registry import CAPABILITIES, Benchmark, Case, Compilation
 from burnish_kernels.strided_buffers import StridedBuffers
 
 # Relative L2 error against the reference in double precision; Triton's interpreter cuts bf16 off, a GPU has half of it.
@@ -70,8 +70,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     exact_o, exact_states = reference.forward(**exact_inputs, start_T=start, sizes=sizes, last_R=last)
     assert exact_states is not None
     exact = [exact_o, exact_states, *_parts(reference.backward(do, **exact_inputs, start_T=start, sizes=sizes), sizes)]
-    step_rows = min(rows, 2)
-    stepped = exact_states[:step_rows].clone() if len(exact_states) >= step_rows else exact_states[:1].clone()
+    stepped = exact_states[:2].clone(memory_format=torch.contiguous_format)
     step_rows = len(stepped)
     begun = stepped.to(torch.float32).to(device)
     exact += [reference.step(*_step_inputs(exact_inputs, step_rows), stepped, sizes), stepped]
@@ -143,18 +142,32 @@ def compilations() -> list[Compilation]:
     """List every kernel for every dtype at the published head size."""
     found = []
     for dtype in TYPES:
-        found += [_compilation(kernel, dtype) for kernel in KERNELS]
-        found += [_compilation("project", dtype, backward=True)]
-        found += [_compilation(kernel, dtype, exact_states=True) for kernel in ("states", "output")]
+        for kernel in KERNELS:
+            tiles: dict[Config, tuple[int, ...]] = {}
+            for capability in CAPABILITIES:
+                tile = config(kernel, dtype, capability)
+                tiles[tile] = (*tiles.get(tile, ()), capability)
+            for tile, capabilities in tiles.items():
+                found.append(_compilation(kernel, dtype, tile, capabilities))
+                if kernel == "project":
+                    found.append(_compilation(kernel, dtype, tile, capabilities, backward=True))
+                if kernel in {"states", "output"}:
+                    found.append(_compilation(kernel, dtype, tile, capabilities, exact_states=True))
     return found
 
 
 def _compilation(
-    kernel: str, dtype: torch.dtype, *, backward: bool = False, exact_states: bool = False
+    kernel: str,
+    dtype: torch.dtype,
+    tile: Config,
+    capabilities: tuple[int, ...],
+    *,
+    backward: bool = False,
+    exact_states: bool = False,
 ) -> Compilation:
     from burnish_kernels.delta_rule.launch_kernels import FUNCTIONS
 
-    function, tile = FUNCTIONS[kernel], config(kernel, dtype)
+    function = FUNCTIONS[kernel]
     constants = {"W": _SIZES.value_heads, "SHARED": _SIZES.shared, "D": _SIZES.key_size, "E": _SIZES.value_size}
     constants |= {"CHUNK": chunk_rows(dtype), "SEGMENT": SEGMENT, "WARMUP": WARMUP, "BACKWARD": backward, **tile.constants(_SIZES)}
     constants |= {"PRECISION": precision(), "EXACT": precision()}  # type: ignore[dict-item]
@@ -164,9 +177,10 @@ def _compilation(
     for name in signature:
         if name.endswith("_ptr"):
             signature[name] = "*i32" if name in _INTEGERS else "*fp32" if name in exact else TYPES[dtype]
-    words = [kernel, str(dtype).removeprefix("torch."), "backward" * backward, "exact-states" * exact_states]
+    words = [kernel, str(dtype).removeprefix("torch."), "backward" * backward, "exact-states" * exact_states, "hopper" * (capabilities == (90,))]
     name = "-".join(word for word in words if word)
-    return Compilation(name, function, signature, constants, num_warps=tile.warps, num_stages=tile.stages)
+    options = {"num_warps": tile.warps, "num_stages": tile.stages, "capabilities": capabilities}
+    return Compilation(name, function, signature, constants, **options)  # type: ignore[arg-type]
 
 
 def benchmarks(device: str) -> Iterator[Benchmark]:

@@ -43,10 +43,12 @@ _16_BITS = {
     "states": Config(32, 0, 4, 2),
     "output": Config(64, 128, 4, 1),
     "dstates": Config(32, 0, 4, 2),
-    "gradients": Config(32, 128, 8, 1),
+    "gradients": Config(16, 128, 8, 1),
     "last_states": Config(32, 0, 4, 1),
     "step": Config(32, 0, 4, 1),
 }
+_HOPPER = _16_BITS | {"gradients": Config(16, 64, 8, 1)}
+"""The same for compute capability 9.0."""
 _32_BITS = {
     "solve": Config(0, 32, 4, 1),
     "project": Config(32, 32, 8, 1),
@@ -60,9 +62,19 @@ _32_BITS = {
 KERNELS = tuple(_16_BITS)
 
 
-def config(kernel: str, dtype: torch.dtype) -> Config:
-    """Return a kernel's configuration for inputs of a type."""
-    return (_32_BITS if dtype == torch.float32 else _16_BITS)[kernel]
+def config(kernel: str, dtype: torch.dtype, capability: int) -> Config:
+    """Return a kernel's configuration for inputs of a type on a compute capability, such as 90."""
+    if dtype == torch.float32:
+        return _32_BITS[kernel]
+    return (_HOPPER if capability == 90 else _16_BITS)[kernel]
+
+
+def capability_of(device: torch.device) -> int:
+    """Return a GPU's compute capability; 80 for the interpreter."""
+    if device.type != "cuda":
+        return 80
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
 
 
 def segments() -> dict[str, int]:

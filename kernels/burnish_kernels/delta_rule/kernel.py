@@ -28,6 +28,12 @@ def product(left, right, PRECISION: tl.constexpr):
 
 
 @triton.jit
+def at(pointer, first, stride, row, column):
+    """Return pointers to a tile of rows behind the row `first`, an int64: within a tile offsets are int32."""
+    return pointer + first * stride + (row[:, None] * stride + column[None, :])
+
+
+@triton.jit
 def rates(b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, row, T, b_stride, a_stride):
     """Return each row's first row of its document, beta, g (0 at that first row), and g's slope by a."""
     inside = row < T
@@ -68,21 +74,21 @@ def pair_decay(gates_ptr, start_ptr, chunk, T, CHUNK: tl.constexpr):
 
 @triton.jit
 def pair_products(
-    first_ptr,
-    second_ptr,
-    row,
-    group,
-    rows,
+    left_ptr,
+    right_ptr,
+    first,
     CHUNK: tl.constexpr,
     D: tl.constexpr,
     SLICE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Return the products of a chunk's normalized rows, those of the first tensor along the first dimension."""
+    """Return the products of a chunk's normalized rows, those of the left tensor along the first dimension."""
+    row = tl.arange(0, CHUNK)
     total = tl.zeros([CHUNK, CHUNK], tl.float32)
     for key in range(0, D, SLICE):
-        place = (group * rows + row[:, None]) * D + key + tl.arange(0, SLICE)[None, :]
-        total = dot(tl.load(first_ptr + place), tl.trans(tl.load(second_ptr + place)), total, PRECISION)
+        column = key + tl.arange(0, SLICE)
+        left = tl.load(at(left_ptr, first, D, row, column))
+        total = dot(left, tl.trans(tl.load(at(right_ptr, first, D, row, column))), total, PRECISION)
     return total
 
 
@@ -260,31 +266,33 @@ def delta_project_kernel(
     head = tl.program_id(0) % W
     group = head // SHARED
     rows = (chunks * CHUNK).to(tl.int64)
-    row = chunk * CHUNK + tl.arange(0, CHUNK)
-    wide_row = row.to(tl.int64)[:, None]
-    inside = (row < T)[:, None]
+    lane = tl.arange(0, CHUNK)
+    first = (chunk * CHUNK).to(tl.int64)
+    of_head = head * rows + first
+    of_group = group * rows + first
+    inside = (first + lane < T)[:, None]
     gates = gates_ptr + head * rows
-    beta = tl.load(gates + W * rows + row)
-    seen = tl.load(gates + 2 * W * rows + row)
-    inverse = tl.load(inverse_ptr + (head * rows + row[:, None]) * CHUNK + tl.arange(0, CHUNK)[None, :])
+    beta = tl.load(gates + W * rows + first + lane)
+    seen = tl.load(gates + 2 * W * rows + first + lane)
+    inverse = tl.load(at(inverse_ptr, of_head, CHUNK, lane, lane))
     for key in range(0, D, SLICE):
-        column = key + tl.arange(0, SLICE)[None, :]
-        k = tl.load(unit_k_ptr + (group * rows + row[:, None]) * D + column)
+        column = key + tl.arange(0, SLICE)
+        k = tl.load(at(unit_k_ptr, of_group, D, lane, column))
         w = product(inverse, (k * (beta * seen)[:, None]).to(TYPE), PRECISION)
-        tl.store(w_ptr + (head * rows + row[:, None]) * D + column, w.to(TYPE))
-    for first in range(0, E, BLOCK):
-        column = first + tl.arange(0, BLOCK)[None, :]
-        v = tl.load(v_ptr + wide_row * qkv_stride + head * E + column, mask=inside, other=0.0)
+        tl.store(at(w_ptr, of_head, D, lane, column), w.to(TYPE))
+    for value in range(0, E, BLOCK):
+        column = value + tl.arange(0, BLOCK)
+        v = tl.load(at(v_ptr + head * E, first, qkv_stride, lane, column), mask=inside, other=0.0)
         u = product(inverse, (v * beta[:, None]).to(TYPE), PRECISION)
-        tl.store(u_ptr + (head * rows + row[:, None]) * E + column, u.to(TYPE))
+        tl.store(at(u_ptr, of_head, E, lane, column), u.to(TYPE))
     if BACKWARD:
-        reads = pair_products(unit_k_ptr, unit_q_ptr, row, group, rows, CHUNK, D, SLICE, PRECISION) * scale
+        reads = pair_products(unit_k_ptr, unit_q_ptr, of_group, CHUNK, D, SLICE, PRECISION) * scale
         reads = (reads * pair_decay(gates, start_ptr, chunk, T, CHUNK)).to(TYPE)
-        for first in range(0, E, BLOCK):
-            column = first + tl.arange(0, BLOCK)[None, :]
-            do = tl.load(do_ptr + wide_row * do_stride + head * E + column, mask=inside, other=0.0)
+        for value in range(0, E, BLOCK):
+            column = value + tl.arange(0, BLOCK)
+            do = tl.load(at(do_ptr + head * E, first, do_stride, lane, column), mask=inside, other=0.0)
             du = product(reads, do, PRECISION)
-            tl.store(du_ptr + (head * rows + row[:, None]) * E + column, du.to(TYPE))
+            tl.store(at(du_ptr, of_head, E, lane, column), du.to(TYPE))
 
 
 @triton.jit(do_not_specialize=["T", "chunks"])
@@ -316,23 +324,24 @@ def delta_output_kernel(
     head = tl.program_id(0) % W
     group = head // SHARED
     rows = (chunks * CHUNK).to(tl.int64)
-    row = chunk * CHUNK + tl.arange(0, CHUNK)
+    lane = tl.arange(0, CHUNK)
+    first = (chunk * CHUNK).to(tl.int64)
+    of_head = head * rows + first
+    of_group = group * rows + first
     gates = gates_ptr + head * rows
-    seen = tl.load(gates + 2 * W * rows + row) * scale
-    reads = pair_products(unit_k_ptr, unit_q_ptr, row, group, rows, CHUNK, D, SLICE, PRECISION) * scale
+    seen = tl.load(gates + 2 * W * rows + first + lane) * scale
+    reads = pair_products(unit_k_ptr, unit_q_ptr, of_group, CHUNK, D, SLICE, PRECISION) * scale
     reads = tl.trans((reads * pair_decay(gates, start_ptr, chunk, T, CHUNK)).to(TYPE))
-    for first in range(0, E, BLOCK):
-        column = (first + tl.arange(0, BLOCK))[None, :]
+    for value in range(0, E, BLOCK):
+        column = value + tl.arange(0, BLOCK)
         known = tl.zeros([CHUNK, BLOCK], tl.float32)
         o = tl.zeros([CHUNK, BLOCK], tl.float32)
         for key in range(0, D, SLICE):
-            lane = key + tl.arange(0, SLICE)
-            state = tl.load(states_ptr + ((head * rows // CHUNK + chunk) * D + lane[:, None]) * E + column).to(TYPE)
-            w = tl.load(w_ptr + (head * rows + row[:, None]) * D + lane[None, :])
-            known = dot(w, state, known, PRECISION)
-            q = tl.load(unit_q_ptr + (group * rows + row[:, None]) * D + lane[None, :])
-            o = dot(q, state, o, PRECISION)
-        u = tl.load(u_ptr + (head * rows + row[:, None]) * E + column).to(tl.float32)
+            key_lane = key + tl.arange(0, SLICE)
+            state = tl.load(at(states_ptr, of_head // CHUNK * D, E, key_lane, column)).to(TYPE)
+            known = dot(tl.load(at(w_ptr, of_head, D, lane, key_lane)), state, known, PRECISION)
+            o = dot(tl.load(at(unit_q_ptr, of_group, D, lane, key_lane)), state, o, PRECISION)
+        u = tl.load(at(u_ptr, of_head, E, lane, column)).to(tl.float32)
         o = dot(reads, (u - known).to(TYPE), o * seen[:, None], PRECISION)
-        to = o_ptr + row.to(tl.int64)[:, None] * o_stride + head * E + column
-        tl.store(to, o.to(TYPE), mask=(row < T)[:, None])
+        to = at(o_ptr + head * E, first, o_stride, lane, column)
+        tl.store(to, o.to(TYPE), mask=(first + lane < T)[:, None])

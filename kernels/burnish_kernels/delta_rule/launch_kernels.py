@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import triton
 
-from burnish_kernels.delta_rule.config import Config, config, precision, segments
+from burnish_kernels.delta_rule.config import Config, capability_of, config, precision, segments
 from burnish_kernels.delta_rule.gradients.kernel import delta_gradients_kernel
 from burnish_kernels.delta_rule.kernel import delta_output_kernel, delta_project_kernel, delta_solve_kernel
 from burnish_kernels.delta_rule.scan.kernel import (
@@ -124,7 +124,8 @@ class _Group:
         return found | {"E": sizes.value_size} if values else found
 
     def config(self, kernel: str) -> Config:
-        return config(kernel, self.inputs.qkv_TC.dtype)
+        qkv_TC = self.inputs.qkv_TC
+        return config(kernel, qkv_TC.dtype, capability_of(qkv_TC.device))
 
 
 def launch_forward(
@@ -235,7 +236,7 @@ def launch_step(
 ) -> None:
     """Fill `o_BJ` and change the states."""
     keys = sizes.key_heads * sizes.key_size
-    tile = config("step", qkv_BC.dtype)
+    tile = config("step", qkv_BC.dtype, capability_of(qkv_BC.device))
     constants = tile.constants(sizes)
     delta_step_kernel[len(qkv_BC), sizes.value_heads, sizes.value_size // constants["BLOCK"]](
         q_ptr=qkv_BC,

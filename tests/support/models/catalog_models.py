@@ -22,8 +22,6 @@ _LAYER_TYPES = {
     "gated_delta": "linear_attention",
 }  # fmt: skip
 _SHORT_FORMS = {"conv_but", "full_every", "no_rope_every", "all_attention", "wrapper"}
-_TIED_ABOVE = {"qwen3_5", "qwen3_5_moe"}
-"""Models whose own config says whether the language model's head is its embedding."""
 _VISION = {
     "gemma3": {
         "model_type": "siglip_vision_model", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
@@ -108,7 +106,7 @@ def save_wrapped(folder, wrapper, text):
     usual = AutoConfig.for_model(text["model_type"]).to_dict()
     nested = {key: value for key, value in text.items() if usual.get(key) != value and not key.endswith("_token_id")}
     saved["text_config"] = {**nested, "model_type": text["model_type"]}  # the hub's say only what differs
-    if wrapper not in _TIED_ABOVE:
+    if not wrapper.startswith("qwen3_5"):  # which says it twice
         saved.pop("tie_word_embeddings", None)
     saved |= {key: value for key, value in text.items() if key.endswith("_token_id")}
     (folder / "config.json").write_text(json.dumps(saved), encoding="utf-8")

@@ -38,6 +38,8 @@ _GATE_AND_UP: Final = ".shared_mlp.input_linear.weight"
 """End of the name of a matrix that a file holds as two: gate over up (Granite 4)."""
 _NOT_WRITTEN: Final = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
 """Suffixes of tensors that old checkpoints hold and no file needs."""
+_SECOND_TOKEN: Final = "mtp."
+"""Beginning of the names of a layer that predicts a second token, which no file has."""
 _XIELU: Final = re.compile(r"model\.layers\.(\d+)\.mlp\.act_fn\.(alpha_p|alpha_n|beta|eps)")
 """Parameters of one number that a file has as metadata, a number for each layer."""
 _TABLES: Final = {"token_embd.weight", "output.weight"}
@@ -122,7 +124,7 @@ def expected_tensors(architecture: str, origin: Origin, spec: DecoderSpec) -> di
     for base in weights.names:
         if weights.experts.is_expert(base) or _XIELU.fullmatch(base):
             continue
-        if base.endswith(_NOT_WRITTEN) or (not weights.has_own_head and base == "lm_head.weight"):
+        if base.startswith(_SECOND_TOKEN) or base.endswith(_NOT_WRITTEN) or (not weights.has_own_head and base == "lm_head.weight"):
             continue
         slack = _MERGED_SLACK if weights.is_changed(base) else 0.0
         load, name = partial(_arranged, architecture, base, weights, spec), gguf_name(base) or base

@@ -15,6 +15,7 @@ from burnish_engine.export.gguf.tensor_names import places
 from burnish_engine.export.gguf.value_heads import column_order, row_order
 from burnish_engine.export.weights.experts import ExpertPart, StoredStack
 from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.models.checkpoint.wrapper import SECOND_TOKEN
 from burnish_engine.models.families.rules.gguf import EXPERT_TENSORS, GgufRules
 
 _IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
@@ -66,7 +67,9 @@ def plan_tensors(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) ->
     for base in weights.names:
         if base in elsewhere:
             continue
-        if base.endswith(_IGNORED_SUFFIXES) or (spec.tied_embeddings and base == "lm_head.weight"):
+        if base.startswith(SECOND_TOKEN) or base.endswith(_IGNORED_SUFFIXES):
+            continue
+        if spec.tied_embeddings and base == "lm_head.weight":
             continue
         parts = found(base)
         if not parts:

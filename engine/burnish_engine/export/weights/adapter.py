@@ -102,7 +102,9 @@ def target_whole_model(folder: Path, wrapper: Wrapper) -> None:
     path = folder / CONFIG_FILE
     config = read_config(folder)
     parts = [part for part in map(part_of, tensors) if part.kind not in ("whole", "rows", "frozen")]
-    paths = {wrapper.module_name(part.module) for part in parts}
+    stacks = tuple({str(target).rpartition(".")[0] for target in config.get("target_parameters") or []})
+    modules = [part.module for part in parts if not part.module.replace(_WRAPPED, "").endswith(stacks)]
+    paths = {wrapper.module_name(module) for module in modules}
     names = sorted({module.rpartition(".")[2] for module in paths if module.startswith(wrapper.part)})
     inside = [rf"{re.escape(wrapper.part)}(.*\.)?({'|'.join(names)})"] if names else []
     outside = sorted(re.escape(module) for module in paths if not module.startswith(wrapper.part))

@@ -20,13 +20,11 @@ from burnish_engine.models.checkpoint.config_checks import HEAD, check_config, c
 from burnish_engine.models.checkpoint.meta_model import check_built
 from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
 from burnish_engine.models.checkpoint.spec import decoder_spec
-from burnish_engine.models.checkpoint.wrapper import Wrapper, text_part
+from burnish_engine.models.checkpoint.wrapper import Wrapper, other_parts, text_part
 
-_LANGUAGE_ONLY = (
-    "The model has further parts, such as one for images: its language model alone is trained and exported."
-)
 TRAINED_WEIGHTS = "model.safetensors"
 """File of a model's weights where a run trained them all."""
+_LANGUAGE_ONLY = "Beside {}, the language model alone is trained; a GGUF holds nothing else."
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
@@ -114,6 +112,7 @@ def open_model(path: str) -> ModelSource:
     check_config(folder, config, nested=wrapper is not None)
     _check_architecture(folder, config)
     tensors = checkpoint_tensors(folder)
+    parts = other_parts(tensors, wrapper)
     if wrapper is not None:
         tensors = wrapper.language_model(tensors)
         if HEAD not in tensors:  # the keys that say so may stand in either config, or in none
@@ -128,7 +127,7 @@ def open_model(path: str) -> ModelSource:
         cached_model_name(folder.resolve()).rpartition("/")[2] or folder.resolve().name,
         config,
         spec,
-        note=_LANGUAGE_ONLY if wrapper else "",
+        note=_LANGUAGE_ONLY.format(" and ".join(parts)) if parts else "",
         wrapper=wrapper,
         rows=embedding_rows(config, tensors),
     )

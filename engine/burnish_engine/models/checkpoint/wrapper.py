@@ -8,12 +8,14 @@ to it), and the files that transformers writes. Loads no torch.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from burnish_engine.models.families import FAMILIES
 
+SECOND_TOKEN = "mtp."
+"""Beginning of the names of a layer that predicts a second token (Qwen3.5). transformers does not load it."""
 _Value = TypeVar("_Value")
 
 
@@ -66,9 +68,25 @@ WRAPPERS: dict[str, Wrapper] = {
 }
 """model_type of config.json to how it holds its language model."""
 
+
 _SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 _OF_THE_WHOLE = ("eos_token_id", "bos_token_id", "pad_token_id", "dtype", "torch_dtype", "quantization_config")
 """Keys that hold for the language model too where they stand beside text_config."""
+
+
+def other_parts(stored: Iterable[str], wrapper: Wrapper | None) -> list[str]:
+    """Return the names of a checkpoint's parts beside its language model, such as `visual`; empty where there are none.
+
+    Args:
+        stored: names of the checkpoint's tensors.
+        wrapper: layout of the checkpoint; None where its names are the language model's own.
+    """
+    others = (
+        name
+        for name in stored
+        if (name.startswith(SECOND_TOKEN) if wrapper is None else wrapper.text_name(name) is None)
+    )
+    return sorted({name.removeprefix("model.").partition(".")[0] for name in others})
 
 
 def text_part(config: dict[str, Any]) -> tuple[dict[str, Any], Wrapper | None]:

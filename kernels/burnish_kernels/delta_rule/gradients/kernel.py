@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.attention.kernel import dot
-from burnish_kernels.delta_rule.kernel import normalized, pair_decay, pair_products, product, rates
+from burnish_kernels.delta_rule.kernel import at, normalized, pair_decay, pair_products, product, rates
 
 
 @triton.jit
@@ -71,51 +71,50 @@ def delta_gradients_kernel(
     group = tl.program_id(0) % groups
     rows = (chunks * CHUNK).to(tl.int64)
     lane = tl.arange(0, CHUNK)
-    row = chunk * CHUNK + lane
-    wide_row = row.to(tl.int64)
-    inside = row < T
     key_lane = tl.arange(0, D)
+    first = (chunk * CHUNK).to(tl.int64)
+    of_group = group * rows + first
+    inside = (first + lane < T)[:, None]
     dq = tl.zeros([CHUNK, D], tl.float32)
     dk = tl.zeros([CHUNK, D], tl.float32)
     for served in range(0, SHARED):
         head = group * SHARED + served
+        of_head = head * rows + first
         gates = gates_ptr + head * rows
-        beta = tl.load(gates + W * rows + row)
-        seen = tl.load(gates + 2 * W * rows + row)
-        left = tl.load(gates + 3 * W * rows + row)
-        kept = tl.load(gates + 2 * W * rows + chunk * CHUNK + CHUNK - 1)
+        beta = tl.load(gates + W * rows + first + lane)
+        seen = tl.load(gates + 2 * W * rows + first + lane)
+        left = tl.load(gates + 3 * W * rows + first + lane)
+        kept = tl.load(gates + 2 * W * rows + first + CHUNK - 1)
         dreads = tl.zeros([CHUNK, CHUNK], tl.float32)  # [earlier row, later row]
         dsystem = tl.zeros([CHUNK, CHUNK], tl.float32)  # the same
         dlog_beta = tl.zeros([CHUNK], tl.float32)
         dsum = tl.zeros([CHUNK], tl.float32)  # of g's sum at each row
         behind = 0.0  # of g's sum at the last row, through the state behind
-        for first in range(0, E, BLOCK):
-            column = (first + tl.arange(0, BLOCK))[None, :]
-            state_place = (head * rows // CHUNK + chunk) * D * E + column
+        for value in range(0, E, BLOCK):
+            column = value + tl.arange(0, BLOCK)
             asked = tl.zeros([CHUNK, BLOCK], tl.float32)
             read = tl.zeros([CHUNK, BLOCK], tl.float32)
             told = tl.zeros([CHUNK, BLOCK], tl.float32)
             for key in range(0, D, SLICE):
                 slice_key = key + tl.arange(0, SLICE)
-                unit_place = (group * rows + row[:, None]) * D + slice_key[None, :]
-                k = tl.load(unit_k_ptr + unit_place)
-                state = tl.load(states_ptr + state_place + slice_key[:, None] * E)
-                dstate = tl.load(dstates_ptr + state_place + slice_key[:, None] * E)
+                k = tl.load(at(unit_k_ptr, of_group, D, lane, slice_key))
+                q = tl.load(at(unit_q_ptr, of_group, D, lane, slice_key))
+                state = tl.load(at(states_ptr, of_head // CHUNK * D, E, slice_key, column))
+                dstate = tl.load(at(dstates_ptr, of_head // CHUNK * D, E, slice_key, column))
                 asked = dot(k, state, asked, PRECISION)
                 told = dot(k, dstate, told, PRECISION)
-                read = dot(tl.load(unit_q_ptr + unit_place), state, read, PRECISION)
+                read = dot(q, state, read, PRECISION)
                 both = state.to(tl.float32) * dstate.to(tl.float32)
                 behind += kept * tl.sum(tl.sum(both, axis=1), axis=0)
-            of_head = head * E + column
-            v = tl.load(v_ptr + wide_row[:, None] * qkv_stride + of_head, mask=inside[:, None], other=0.0)
-            do = tl.load(do_ptr + wide_row[:, None] * do_stride + of_head, mask=inside[:, None], other=0.0)
-            du = tl.load(du_ptr + (head * rows + row[:, None]) * E + column).to(tl.float32)
-            inverse = tl.load(inverse_ptr + (head * rows + row[:, None]) * CHUNK + lane[None, :])
+            v = tl.load(at(v_ptr + head * E, first, qkv_stride, lane, column), mask=inside, other=0.0)
+            do = tl.load(at(do_ptr + head * E, first, do_stride, lane, column), mask=inside, other=0.0)
+            du = tl.load(at(du_ptr, of_head, E, lane, column)).to(tl.float32)
+            inverse = tl.load(at(inverse_ptr, of_head, CHUNK, lane, lane))
             x = (v.to(tl.float32) - asked * seen[:, None]) * beta[:, None]
             new = product(inverse, x.to(TYPE), PRECISION)
             dx = product(tl.trans(inverse), (du + told * left[:, None]).to(TYPE), PRECISION)
-            to = dv_ptr + wide_row[:, None] * dqkv_stride + of_head
-            tl.store(to, (dx * beta[:, None]).to(TYPE), mask=inside[:, None])
+            to = at(dv_ptr + head * E, first, dqkv_stride, lane, column)
+            tl.store(to, (dx * beta[:, None]).to(TYPE), mask=inside)
 
             dlog_beta += tl.sum(dx * new, axis=1)
             dsum += tl.sum(do.to(tl.float32) * read, axis=1) * seen * scale
@@ -126,40 +125,41 @@ def delta_gradients_kernel(
             low = new.to(TYPE)
             dreads = dot(low, tl.trans(do), dreads, PRECISION)
             dsystem = dot(low, tl.trans((-dx).to(TYPE)), dsystem, PRECISION)
-            state = tl.load(states_ptr + state_place + key_lane[:, None] * E)
+            state = tl.load(at(states_ptr, of_head // CHUNK * D, E, key_lane, column))
             dq = dot((do * (seen * scale)[:, None]).to(TYPE), tl.trans(state), dq, PRECISION)
             dk = dot((dx * (-seen * beta)[:, None]).to(TYPE), tl.trans(state), dk, PRECISION)
-            dstate = tl.load(dstates_ptr + state_place + key_lane[:, None] * E)
+            dstate = tl.load(at(dstates_ptr, of_head // CHUNK * D, E, key_lane, column))
             dk = dot((new * left[:, None]).to(TYPE), tl.trans(dstate), dk, PRECISION)
 
         # Pairs of rows: what is read, then the system, which takes strictly earlier rows.
         pairs = pair_decay(gates, start_ptr, chunk, T, CHUNK)
         dreads *= pairs * scale
-        by_decay = dreads * pair_products(unit_k_ptr, unit_q_ptr, row, group, rows, CHUNK, D, SLICE, PRECISION)
+        by_decay = dreads * pair_products(unit_k_ptr, unit_q_ptr, of_group, CHUNK, D, SLICE, PRECISION)
         dsystem *= tl.where(lane[:, None] < lane[None, :], pairs, 0.0) * beta[None, :]
-        by_decay += dsystem * pair_products(unit_k_ptr, unit_k_ptr, row, group, rows, CHUNK, D, SLICE, PRECISION)
+        by_decay += dsystem * pair_products(unit_k_ptr, unit_k_ptr, of_group, CHUNK, D, SLICE, PRECISION)
         dsum += tl.sum(by_decay, axis=0) - tl.sum(by_decay, axis=1)
         of_reads = dreads.to(TYPE)
         of_system = dsystem.to(TYPE)
-        unit_place = (group * rows + row[:, None]) * D + key_lane[None, :]
-        k = tl.load(unit_k_ptr + unit_place)
+        k = tl.load(at(unit_k_ptr, of_group, D, lane, key_lane))
         dq = dot(tl.trans(of_reads), k, dq, PRECISION)
         dk = dot(of_system, k, dk, PRECISION)
         dk = dot(tl.trans(of_system), k, dk, PRECISION)
-        dk = dot(of_reads, tl.load(unit_q_ptr + unit_place), dk, PRECISION)
+        dk = dot(of_reads, tl.load(at(unit_q_ptr, of_group, D, lane, key_lane)), dk, PRECISION)
 
         dsum += tl.where(lane == CHUNK - 1, behind, 0.0)
+        row = chunk * CHUNK + lane
         start, _, _, slope = rates(
             b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, row, T, b_stride, a_stride
         )
         later = (start[:, None] == start[None, :]) & (lane[:, None] >= lane[None, :])
         dg = tl.sum(tl.where(later, dsum[:, None], 0.0), axis=0)
-        tl.store(da_ptr + wide_row * da_stride + head, (dg * slope).to(TYPE), mask=inside)
-        tl.store(db_ptr + wide_row * db_stride + head, (dlog_beta * (1.0 - beta)).to(TYPE), mask=inside)
+        db = dlog_beta * (1.0 - beta)
+        tl.store(da_ptr + first * da_stride + lane * da_stride + head, (dg * slope).to(TYPE), mask=row < T)
+        tl.store(db_ptr + first * db_stride + lane * db_stride + head, db.to(TYPE), mask=row < T)
 
-    place = wide_row[:, None] * qkv_stride + group * D + key_lane[None, :]
-    to = wide_row[:, None] * dqkv_stride + group * D + key_lane[None, :]
-    q = tl.load(q_ptr + place, mask=inside[:, None], other=0.0)
-    tl.store(dq_ptr + to, _raw_gradient(dq, q).to(TYPE), mask=inside[:, None])
-    k = tl.load(k_ptr + place, mask=inside[:, None], other=0.0)
-    tl.store(dk_ptr + to, _raw_gradient(dk, k).to(TYPE), mask=inside[:, None])
+    q = tl.load(at(q_ptr + group * D, first, qkv_stride, lane, key_lane), mask=inside, other=0.0)
+    to = at(dq_ptr + group * D, first, dqkv_stride, lane, key_lane)
+    tl.store(to, _raw_gradient(dq, q).to(TYPE), mask=inside)
+    k = tl.load(at(k_ptr + group * D, first, qkv_stride, lane, key_lane), mask=inside, other=0.0)
+    to = at(dk_ptr + group * D, first, dqkv_stride, lane, key_lane)
+    tl.store(to, _raw_gradient(dk, k).to(TYPE), mask=inside)

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.attention.kernel import dot
-from burnish_kernels.delta_rule.kernel import decay, product
+from burnish_kernels.delta_rule.kernel import at, decay, product
 
 
 @triton.jit
@@ -78,19 +78,20 @@ def delta_states_kernel(
     begin = tl.where(segment > 0, begin, 0)
 
     rows = (chunks * CHUNK).to(tl.int64)
+    lane = tl.arange(0, CHUNK)
     key = tl.arange(0, D)
     column = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     gates = gates_ptr + head * rows
     state = tl.zeros([D, BLOCK], tl.float32)
     for chunk in range(begin, past):
-        row = chunk * CHUNK + tl.arange(0, CHUNK)
-        w = tl.load(w_ptr + (head * rows + row[:, None]) * D + key[None, :])
-        k = tl.load(unit_k_ptr + (head // SHARED * rows + row[:, None]) * D + key[None, :])
-        u = tl.load(u_ptr + (head * rows + row[:, None]) * E + column[None, :])
-        left = tl.load(gates + 3 * W * rows + row)
+        of_head = head * rows + chunk * CHUNK
+        w = tl.load(at(w_ptr, of_head, D, lane, key))
+        k = tl.load(at(unit_k_ptr, head // SHARED * rows + chunk * CHUNK, D, lane, key))
+        u = tl.load(at(u_ptr, of_head, E, lane, column))
+        left = tl.load(gates + 3 * W * rows + chunk * CHUNK + lane)
         kept = tl.load(gates + 2 * W * rows + chunk * CHUNK + CHUNK - 1)
-        place = ((head * chunks.to(tl.int64) + chunk) * D + key[:, None]) * E + column[None, :]
-        tl.store(states_ptr + place, state.to(KEPT), mask=(chunk >= first) & (column < E)[None, :])
+        to = at(states_ptr, of_head // CHUNK * D, E, key, column)
+        tl.store(to, state.to(KEPT), mask=(chunk >= first) & (column < E)[None, :])
         new = u.to(tl.float32) - product(w, state.to(TYPE), PRECISION)
         leaving = (new * left[:, None]).to(TYPE)
         state = dot(tl.trans(k), leaving, state * kept, PRECISION)
@@ -138,26 +139,28 @@ def delta_dstates_kernel(
     steps = tl.where(last >= past + WARMUP, 0, last + 1 - begin)
 
     rows = (chunks * CHUNK).to(tl.int64)
+    lane = tl.arange(0, CHUNK)
     key = tl.arange(0, D)
     column = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     gates = gates_ptr + head * rows
     dstate = tl.zeros([D, BLOCK], tl.float32)
     for taken in range(0, steps):
         chunk = last - taken
-        row = chunk * CHUNK + tl.arange(0, CHUNK)
-        unit_place = (head // SHARED * rows + row[:, None]) * D + key[None, :]
-        k = tl.load(unit_k_ptr + unit_place)
-        q = tl.load(unit_q_ptr + unit_place)
-        w = tl.load(w_ptr + (head * rows + row[:, None]) * D + key[None, :])
-        du = tl.load(du_ptr + (head * rows + row[:, None]) * E + column[None, :]).to(tl.float32)
-        do_place = row.to(tl.int64)[:, None] * do_stride + head * E + column[None, :]
-        do = tl.load(do_ptr + do_place, mask=(row < T)[:, None], other=0.0)
-        seen = tl.load(gates + 2 * W * rows + row)
-        left = tl.load(gates + 3 * W * rows + row)
-        kept = tl.load(gates + 2 * W * rows + chunk * CHUNK + CHUNK - 1)
-        place = ((head * chunks.to(tl.int64) + chunk) * D + key[:, None]) * E + column[None, :]
+        first = (chunk * CHUNK).to(tl.int64)
+        of_head = head * rows + first
+        of_group = head // SHARED * rows + first
+        k = tl.load(at(unit_k_ptr, of_group, D, lane, key))
+        q = tl.load(at(unit_q_ptr, of_group, D, lane, key))
+        w = tl.load(at(w_ptr, of_head, D, lane, key))
+        du = tl.load(at(du_ptr, of_head, E, lane, column)).to(tl.float32)
+        inside = (first + lane < T)[:, None]
+        do = tl.load(at(do_ptr + head * E, first, do_stride, lane, column), mask=inside, other=0.0)
+        seen = tl.load(gates + 2 * W * rows + first + lane)
+        left = tl.load(gates + 3 * W * rows + first + lane)
+        kept = tl.load(gates + 2 * W * rows + first + CHUNK - 1)
         low = dstate.to(TYPE)
-        tl.store(dstates_ptr + place, low, mask=(chunk < past) & (column < E)[None, :])
+        to = at(dstates_ptr, of_head // CHUNK * D, E, key, column)
+        tl.store(to, low, mask=(chunk < past) & (column < E)[None, :])
         du += product(k, low, PRECISION) * left[:, None]
         read = (do * (seen * scale)[:, None]).to(TYPE)
         dstate = dot(tl.trans(q), read, dstate * kept, PRECISION)
@@ -198,13 +201,14 @@ def delta_last_states_kernel(
     start = tl.load(start_ptr + row, mask=row < T, other=T)
     same = (start == tl.load(start_ptr + last)) & (row <= last)
     left = decay(tl.load(gates + last), tl.load(gates + row), same)
-    w = tl.load(w_ptr + (head * rows + row[:, None]) * D + key[None, :])
-    k = tl.load(unit_k_ptr + (head // SHARED * rows + row[:, None]) * D + key[None, :])
-    u = tl.load(u_ptr + (head * rows + row[:, None]) * E + column[None, :]).to(tl.float32)
-    place = ((head * chunks.to(tl.int64) + chunk) * D + key[:, None]) * E + column[None, :]
-    state = tl.load(states_ptr + place).to(tl.float32)
+    lane = tl.arange(0, CHUNK)
+    of_head = head * rows + chunk * CHUNK
+    w = tl.load(at(w_ptr, of_head, D, lane, key))
+    k = tl.load(at(unit_k_ptr, head // SHARED * rows + chunk * CHUNK, D, lane, key))
+    u = tl.load(at(u_ptr, of_head, E, lane, column)).to(tl.float32)
+    state = tl.load(at(states_ptr, of_head // CHUNK * D, E, key, column)).to(tl.float32)
     new = u - product(w, state.to(TYPE), PRECISION)
     behind = state * tl.load(gates + 2 * W * rows + last)
     behind += product(tl.trans(k), (new * left[:, None]).to(TYPE), PRECISION)
-    to = behind_ptr + tl.program_id(0).to(tl.int64) * behind_stride + (head * D + key[:, None]) * E + column[None, :]
-    tl.store(to, behind)
+    behind_ptr += tl.program_id(0).to(tl.int64) * behind_stride
+    tl.store(at(behind_ptr, head * D, E, key, column), behind)

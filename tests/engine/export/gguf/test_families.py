@@ -68,6 +68,7 @@ def test_the_file_computes_what_transformers_computes(name, tmp_path, record_pro
     assert worst["F32"] < (MOST_KL_GELU if gelu else MOST_KL_UNROUNDED)
 
 
+QWEN3_5_ROPE = PUBLISHED["Qwen/Qwen3.5-9B, text"]["rope_parameters"]
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": ORIGINAL_CONTEXT}
 
 
@@ -77,6 +78,7 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
         ("ibm-granite/granite-4.0-micro", {"position_embedding_type": None}),
         ("zai-org/GLM-4-9B-0414", {"rope_scaling": YARN}),
         ("zai-org/glm-4-9b-chat-hf", {"rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
+        ("Qwen/Qwen3.5-9B, text", {"rope_parameters": {**QWEN3_5_ROPE, **YARN}}),
     ],
 )
 def test_other_positions_are_the_same_in_llama_cpp(name, changes, tmp_path):
@@ -145,6 +147,12 @@ def test_what_llama_cpp_does_not_compute_is_refused(tmp_path, name, changes, wor
         ("swiss-ai/Apertus-8B-Instruct-2509", {}, ""),
         ("swiss-ai/Apertus-8B-Instruct-2509", {"tie_word_embeddings": True}, "has no head of its own"),
         ("swiss-ai/Apertus-8B-Instruct-2509", {"hidden_act": "silu"}, "where xielu is expected"),
+        ("Qwen/Qwen3.5-9B, text", {}, ""),
+        ("Qwen/Qwen3.5-9B, text", {"linear_key_head_dim": 64}, "keys and values differ in size"),
+        ("Qwen/Qwen3.5-9B, text", {"rms_norm_eps": 1e-5}, "epsilon of 1e-05"),
+        ("Qwen/Qwen3.5-9B, text", {"attention_bias": True}, "biases in its attention"),
+        ("Qwen/Qwen3.5-9B, text", {"rope_parameters": {**QWEN3_5_ROPE, "mrope_section": [8, 8, 16]}}, "fewer pairs"),
+        ("Qwen/Qwen3.5-9B, text", {"rope_parameters": {**QWEN3_5_ROPE, **YARN, "beta_fast": 64.0}}, "yarn rope of its"),
         ("Granite SWA, made up", {}, ""),
         ("Granite SWA, made up", {"sliding_window": None, "layer_types": ["full_attention"] * 24}, "has no window"),
     ],

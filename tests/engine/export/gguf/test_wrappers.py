@@ -30,12 +30,21 @@ MISTRAL = {
 }  # fmt: skip
 
 
-LISTED = {"gemma3": "google/gemma-3-4b-it", "ministral3": "mistralai/Ministral-3-3B-Instruct-2512-BF16"}
+LISTED = {
+    "gemma3": "google/gemma-3-4b-it", "ministral3": "mistralai/Ministral-3-3B-Instruct-2512-BF16",
+    "qwen3_5": "Qwen/Qwen3.5-4B", "qwen3_5_moe": "Qwen/Qwen3.5-35B-A3B",
+}  # fmt: skip
+PARTS = {
+    "gemma3_text": ["vision_tower", "multi_modal_projector"], "ministral3": ["vision_tower", "multi_modal_projector"],
+    "mistral": ["vision_tower", "multi_modal_projector"], "qwen3_5_text": ["visual", "mtp"],
+    "qwen3_5_moe_text": ["visual", "mtp"],
+}  # fmt: skip
+"""Family to the parts of the files beside the language model."""
 
 
 @pytest.fixture(scope="module", params=[*LISTED, "mistral3"])
 def base(request, tmp_path_factory):
-    """A small Gemma 3 4B, a small Ministral 3 3B and a small Mistral 3, each with its part for images."""
+    """Small models of each kind that has a part for images."""
     folder = tmp_path_factory.mktemp("whole") / request.param
     if request.param in LISTED:
         return open_model(str(small_checkpoint(find_model(LISTED[request.param]), folder)))
@@ -63,12 +72,13 @@ def logits(model):
 @pytest.mark.full
 def test_what_is_trained_and_leaves_is_told_before_training(base):
     recipe = Recipe(model=ModelSection(path=str(base.folder)))
-    assert any("language model alone" in note for note in plan_recipe(recipe).notes)
+    [note] = [note for note in plan_recipe(recipe).notes if "language model alone" in note]
+    assert all(part in note for part in PARTS[base.spec.family])
 
 
 @pytest.mark.full
 def test_the_gguf_is_the_language_model(base, adapter, tmp_path):
-    path = write_16_bit(base, adapter, tmp_path)
+    path = write_16_bit(base, adapter, tmp_path, kind="F32")  # rounding could send tokens to other experts
     assert not [tensor.name for tensor in GGUFReader(path).tensors if tensor.name.startswith(("v.", "mm."))]
     assert gguf_kl(path, tuned_model(base, adapter), IDS[:40]) < 1e-4
 
@@ -121,7 +131,7 @@ def test_a_merged_folder_stays_the_whole_model(base, adapter, tmp_path):
 def test_an_adapter_as_gguf_names_the_language_models_tensors(base, adapter, tmp_path):
     path = export_adapter_gguf(base, adapter, tmp_path, "x")
     names = {tensor.name for tensor in GGUFReader(path).tensors}
-    assert "blk.0.attn_q.weight.lora_a" in names
+    assert any(name.endswith(".attn_q.weight.lora_a") for name in names)
     assert all(name.startswith("blk.") for name in names)
 
 

@@ -199,7 +199,10 @@ def test_little_memory_takes_more_passes_and_gives_the_same(
 @pytest.mark.parametrize(
     "name",
     [
-        "LiquidAI/LFM2-350M", "microsoft/Phi-4-mini-instruct", "google/gemma-3-270m", "Qwen/Qwen3-0.6B",
+        "LiquidAI/LFM2-350M",
+        "microsoft/Phi-4-mini-instruct",
+        "google/gemma-3-270m",
+        "Qwen/Qwen3-0.6B",
         "Qwen/Qwen3.5-9B, text",
     ],
 )

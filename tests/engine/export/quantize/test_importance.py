@@ -1,12 +1,17 @@
 """The importance matrix: what the hooks sum, the file llama.cpp reads, and that quantizing gets closer with it."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
+from gguf import GGUFReader
 
 from burnish_engine.advise.facts.gguf_rules import gguf_rules
 from burnish_engine.contract.errors import SetupError, StoppedError, UsageError
 from burnish_engine.export.gguf.tensor_names import name_map
+from burnish_engine.export.gguf.value_heads import column_order
+from burnish_engine.export.quantize.gptq import DAMPING
 from burnish_engine.export.quantize.importance import compute_importance, spread
 from burnish_engine.export.quantize.importance_file import Importance, read_importance, write_importance
 from burnish_engine.export.quantize.quantize import quantize, read_back
@@ -63,6 +68,26 @@ def test_every_family_has_numbers_for_every_quantized_weight(name, tmp_path):
     weights = {tensor.name: tensor.row for tensor in tensors if tensor.type == "F16"}
     weights = {name: row for name, row in weights.items() if name not in {"token_embd.weight", "output.weight"}}
     assert {name: len(columns) for name, columns in found.columns.items()} == weights
+
+
+@torch.no_grad()
+def test_numbers_of_columns_have_the_order_of_the_file(tmp_path):
+    """The error of an output is the same in the file's order of columns as in the model's."""
+    source = make_small("Qwen/Qwen3.5-9B, text", tmp_path / "base")
+    model, seen, row = load_base(source, "fp32", CPU), [], list(range(5, 25))
+    layer = model.model.layers[0].linear_attn.out_proj
+    layer.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0][0].double().numpy()))
+    order = partial(column_order, source.spec)
+    found = compute_importance(model, [row], names_of(source), tokens=100, columns=order, hessians=tmp_path / "hessians")
+    path = write_16_bit(source, None, tmp_path, kind="F32")
+    held = {tensor.name: tensor.data for tensor in GGUFReader(path).tensors}
+    theirs, ours, inputs = held["blk.0.ssm_out.weight"].astype(np.float64), layer.weight.double().numpy(), seen[0]
+    assert not np.array_equal(theirs, ours)
+    squares = found.columns["blk.0.ssm_out.weight"].astype(np.float64)
+    np.testing.assert_allclose(theirs**2 @ squares, ours**2 @ (inputs**2).mean(0), rtol=1e-5)
+    upper = np.load(tmp_path / "hessians" / "blk.0.ssm_out.npy").astype(np.float64)
+    outputs = ((ours @ inputs.T) ** 2).mean(1) + DAMPING * squares.mean() * (ours**2).sum(1)
+    np.testing.assert_allclose(((theirs @ upper) ** 2).sum(1), outputs, rtol=1e-4)
 
 
 def test_the_hooks_are_gone_afterwards(wide):

@@ -70,6 +70,8 @@ TURNS = {
     "OLMo 2": ("allenai/OLMo-2-0425-1B-Instruct", *TEMPLATES["olmo2"], False, "<|endoftext|>"),
     "GLM-4": ("zai-org/glm-4-9b-chat-hf", GLM4, None, "<|endoftext|>", False, "<|endoftext|>"),
     "GLM-4-0414": ("zai-org/GLM-4-9B-0414", GLM4, None, "<|endoftext|>", False, "<|endoftext|>"),
+    "Qwen3.5": ("Qwen/Qwen3.5-0.8B, text", *TEMPLATES["qwen3.5"], False, "<|im_end|>"),
+    "Qwen3.5-MoE": ("Qwen/Qwen3.5-35B-A3B, text", *TEMPLATES["qwen3.5"], False, "<|im_end|>"),
     "Qwen3-MoE": ("Qwen/Qwen3-30B-A3B", *TEMPLATES["qwen3"], False, "<|im_end|>"),
     "Qwen2-MoE": ("Qwen/Qwen1.5-MoE-A2.7B", *TEMPLATES["qwen2.5"], False, "<|im_end|>"),
     "OLMoE": ("allenai/OLMoE-1B-7B-0924", *TEMPLATES["olmo2"], False, "<|endoftext|>"),

@@ -198,7 +198,7 @@ def layer_kept_bytes(
     if attends:
         # q, k and v (which transformers expands), output; log-sum-exp
         numbers += 2 * (query + (key if own_attention else query)) * width + 4 * spec.num_heads
-        if any(matrix.name.endswith("q_proj") and matrix.rows == 2 * query for matrix in layer.matrices):
+        if any(matrix.name.endswith("q_proj") and matrix.rows == 2 * query for matrix in layer_matrices(spec, layer)):
             numbers += 4 * query * width  # a gate within q_proj: it, its sigmoid, a copy of the output, the product
         if spec.qk_norm:
             numbers += (query + key) * 4

@@ -12,6 +12,7 @@ from burnish_engine.advise.predict.plain.memory import (
 )
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
+from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.transformers_path.model_shape import measured_spec
 from burnish_engine.models.transformers_path.plain import attach_adapter
 
@@ -42,16 +43,19 @@ MIXERS = {
     },
     "qwen3_next": {**HEADS, **EXPERTS, **DELTA_RULE, "shared_expert_intermediate_size": 512},
     "qwen3_next attends": {**HEADS, **EXPERTS, **DELTA_RULE, "shared_expert_intermediate_size": 512},
+    "qwen3_5_text": {**HEADS, **DELTA_RULE},
     "qwen2_moe": {**HEADS, **EXPERTS, "shared_expert_intermediate_size": 512},
 }
 """Architectures whose layers are, or contain, state spaces or linear attention; those of Falcon H1 attend as well, and
 those of Qwen3-Next alone where it says so. Experts that every token passes are wide, so that leaving them out shows."""
-KINDS = {"qwen3_next": "linear_attention", "qwen3_next attends": "full_attention"}
+KINDS = {
+    "qwen3_next": "linear_attention", "qwen3_next attends": "full_attention", "qwen3_5_text": "linear_attention",
+}  # fmt: skip
 
 
 def mixing_model(name, layers, dtype):
     family, kind = name.split()[0], KINDS.get(name, "mamba")
-    kinds = {"layer_types": [kind] * layers} if family in {"granitemoehybrid", "qwen3_next"} else {}
+    kinds = {"layer_types": [kind] * layers} if name in KINDS or family == "granitemoehybrid" else {}
     config = AutoConfig.for_model(family, **SMALL, **MIXERS[name], **kinds, num_hidden_layers=layers)
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(config, dtype=dtype), config
@@ -69,6 +73,8 @@ def mixing_model(name, layers, dtype):
         ("granitemoehybrid experts", torch.float32, True),
         ("qwen3_next", torch.float32, False),
         ("qwen3_next attends", torch.float32, False),
+        ("qwen3_5_text", torch.bfloat16, False),
+        ("qwen3_5_text", torch.float32, True),
         ("qwen2_moe", torch.bfloat16, False),
     ],
 )
@@ -89,7 +95,8 @@ def test_state_spaces_keep_what_was_measured_on_the_model_without_weights(name, 
             logits = tuned(input_ids=torch.full((1, 64), 7), use_cache=False).logits
         assert logits.requires_grad
         held.append(sum(size for size, _ in storages.values()))
-    recipe, spec = Recipe(adapter=section, train=TrainSection(pack=False)), measured_spec(config.to_dict())
+    known = decoder_spec(config.to_dict()) if name == "qwen3_5_text" else None
+    recipe, spec = Recipe(adapter=section, train=TrainSection(pack=False)), known or measured_spec(config.to_dict())
     predicted = [layer_kept_bytes(recipe, spec, layer, 64, dtype.itemsize) for layer in spec.layers]
     assert predicted == pytest.approx([held[1] - held[0]] * 3, rel=0.03)
 

@@ -92,9 +92,7 @@ class GatedDeltaDeclaration(MixerDeclaration):
         return float(tokens * delta.value_heads * (pairs + 6 * keys * values))
 
 
-def scratch_numbers(
-    key_heads: int, value_heads: int, keys: int, values: int, *, backward: bool
-) -> tuple[int, int]:
+def scratch_numbers(key_heads: int, value_heads: int, keys: int, values: int, *, backward: bool) -> tuple[int, int]:
     """Return the numbers of scratch memory for a token: those in fp32, and those in the compute dtype.
 
     It is what `delta_rule.sizes.Workspace` takes in 16 bits for all heads together.

@@ -1,4 +1,4 @@
-"""The feed-forward half of a decoder layer, run for all tokens of a micro-batch at once or in chunks; and its maps.
+"""The feed-forward half of a decoder layer, run for all tokens of a micro-batch at once or in chunks, and its maps.
 
 Shapes as in `layer_tensors`.
 """

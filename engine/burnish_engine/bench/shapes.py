@@ -16,8 +16,8 @@ from burnish_engine.models.families.gpt_oss import GPT_OSS
 from burnish_engine.models.families.lfm import LFM2, LFM2_MOE
 from burnish_engine.models.families.llama import LLAMA
 from burnish_engine.models.families.olmo import OLMOE
-from burnish_engine.models.families.qwen import QWEN2, QWEN3, QWEN3_MOE
-from burnish_engine.models.families.qwen3_5 import QWEN3_5
+from burnish_engine.models.families.qwen import QWEN2, QWEN2_MOE, QWEN3, QWEN3_MOE
+from burnish_engine.models.families.qwen3_5 import QWEN3_5, QWEN3_5_MOE
 
 _QWEN3: dict[str, Any] = {
     "model_type": QWEN3.model_type,
@@ -166,6 +166,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 4,
         "layer_types": ["full_attention" if layer in {2, 6, 10, 14, 18, 21} else "conv" for layer in range(24)],
         **_sizes(2048, 7168, 24, 32, 8, tied=True),
+    },
+    "qwen1.5-moe-a2.7b": {
+        **_QWEN2, "model_type": QWEN2_MOE.model_type, "head_dim": 128, **_sizes(2048, 5632, 24, 16, 16, tied=False),
+    },
+    "qwen3.5-35b-a3b": {
+        **_QWEN3_5, "model_type": QWEN3_5_MOE.model_type, **_sizes(2048, 512, 40, 16, 2, tied=False),
     },
     "qwen3-30b-a3b": {**_QWEN3_MOE, **_sizes(2048, 6144, 48, 32, 4, tied=False)},
 }  # fmt: skip

@@ -28,6 +28,7 @@ def cases() -> list[Case]:
             _case(9, 1, 3, 40, dtype),
             _case(5, 8, 16, 1100, dtype, weighted=True, add=True, padding=24),
             _case(7, 2, 4, 64, dtype, add=True, single=True),
+            _case(6, 3, 5, 96, dtype, weighted=True, add=True, scaled=True, padding=8),
         ]
     far = _case(140_000, 4, 32, 4096, torch.bfloat16, weighted=True)
     return [*found, Case("far-rows", far.tolerance, far.options, gpu_only=True)]
@@ -43,14 +44,16 @@ def _case(
     spread: str = "even",
     weighted: bool = False,
     add: bool = False,
+    scaled: bool = False,
     single: bool = False,
     padding: int = 0,
 ) -> Case:
-    words = {"weighted": weighted, "add": add, "fp32-out": single, "padded": padding}
+    words = {"weighted": weighted, "add": add, "scaled": scaled, "fp32-out": single, "padded": padding}
     shape = f"{tokens}x{slots}-{experts}x{columns}"
     parts = [shape, str(dtype).removeprefix("torch."), spread, *(word for word in words if words[word])]
     options = {"tokens": tokens, "slots": slots, "experts": experts, "columns": columns, "dtype": dtype}
-    options |= {"spread": spread, "weighted": weighted, "add": add, "single": single, "padding": padding}
+    options |= {"spread": spread, "weighted": weighted, "add": add, "scaled": scaled, "single": single}
+    options["padding"] = padding
     return Case("-".join(parts), TOLERANCE[dtype], options)
 
 
@@ -81,12 +84,12 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     weights = draw(tokens, slots).sigmoid() if options["weighted"] else None
     buffers = StridedBuffers(tokens, padding, kept, device)
     add = buffers.new(columns, draw(tokens, columns).to(kept)) if options["add"] else None
+    scale = draw(tokens).sigmoid().to(kept) if options["scaled"] else None
     wide = torch.float64 if tokens < 1000 else torch.float32
-    exact = reference.combine(
-        y.to(wide), order, None if weights is None else weights.to(wide), None if add is None else add.to(wide)
-    )
+    given = (None if one is None else one.to(wide) for one in (weights, add, scale))
+    exact = reference.combine(y.to(wide), order, *given)
     out = buffers.new(columns) if add is None or padding else add  # a padded one has another stride than the sum
-    found = op.combine(y, order, weights_Tk=weights, add_TH=add, out=out)
+    found = op.combine(y, order, weights_Tk=weights, add_TH=add, scale_T=scale, out=out)
     error, size = float((found.to(wide) - exact).norm()), float(exact.norm())
     return math.inf if buffers.spoiled() or math.isnan(error) else error / size
 
@@ -99,12 +102,13 @@ def compilations() -> list[Compilation]:
     for pointer in TYPES.values():
         for out in {pointer, "*fp32"}:
             for slots in (4, 8):
-                for weighted, add in ((True, False), (False, True)):
+                for weighted, add, scaled in ((True, False, False), (False, True, False), (True, True, True)):
                     signature = {"y_ptr": pointer, "inverse_ptr": "*i32", "weights_ptr": "*fp32"}
-                    signature |= {"add_ptr": out, "out_ptr": out}
+                    signature |= {"add_ptr": out, "scale_ptr": out, "out_ptr": out}
                     signature |= dict.fromkeys(("H", "y_stride", "add_stride", "out_stride"), "i32")
-                    constants = {"K": slots, "HAS_WEIGHTS": weighted, "HAS_ADD": add, "COLUMNS": kernel.COLUMNS}
-                    name = f"{pointer[1:]}-{out[1:]}-{slots}{'-weighted' * weighted}{'-add' * add}"
+                    constants = {"K": slots, "HAS_WEIGHTS": weighted, "HAS_ADD": add, "HAS_SCALE": scaled}
+                    constants["COLUMNS"] = kernel.COLUMNS
+                    name = f"{pointer[1:]}-{out[1:]}-{slots}{'-weighted' * weighted}{'-add' * add}{'-scaled' * scaled}"
                     found.append(Compilation(name, kernel.combine_kernel, signature, constants, kernel.WARPS))
     return sorted(found, key=lambda one: one.name)
 

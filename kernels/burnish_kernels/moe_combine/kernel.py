@@ -20,6 +20,7 @@ def combine_kernel(
     inverse_ptr,  # [T, K] int32
     weights_ptr,  # [T, K] fp32, read only with HAS_WEIGHTS
     add_ptr,  # [T, H], read only with HAS_ADD
+    scale_ptr,  # [T], of the type of add, read only with HAS_SCALE
     out_ptr,  # [T, H]
     H,
     y_stride,
@@ -28,6 +29,7 @@ def combine_kernel(
     K: tl.constexpr,
     HAS_WEIGHTS: tl.constexpr,
     HAS_ADD: tl.constexpr,
+    HAS_SCALE: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
     """Sum one block of columns of one token."""
@@ -37,7 +39,10 @@ def combine_kernel(
     inside = column < H
     sums = tl.zeros([COLUMNS], tl.float32)
     if HAS_ADD:
-        sums += tl.load(add_ptr + token * add_stride + column, mask=inside, other=0.0).to(tl.float32)
+        add = tl.load(add_ptr + token * add_stride + column, mask=inside, other=0.0).to(tl.float32)
+        if HAS_SCALE:  # the product is rounded, as that of two tensors is
+            add = (add * tl.load(scale_ptr + token).to(tl.float32)).to(add_ptr.dtype.element_ty).to(tl.float32)
+        sums += add
     for slot in tl.static_range(K):
         row = tl.load(inverse_ptr + token * K + slot).to(tl.int64)
         y = tl.load(y_ptr + row * y_stride + column, mask=inside, other=0.0).to(tl.float32)
@@ -52,6 +57,7 @@ def launch_combine(
     order: ExpertOrder,
     weights_Tk: torch.Tensor | None,
     add_TH: torch.Tensor | None,
+    scale_T: torch.Tensor | None,
     out_TH: torch.Tensor,
 ) -> None:
     """Fill `out_TH`."""
@@ -63,6 +69,7 @@ def launch_combine(
         inverse_ptr=order.inverse,
         weights_ptr=weights_Tk,
         add_ptr=add_TH,
+        scale_ptr=scale_T,
         out_ptr=out_TH,
         H=columns,
         y_stride=y_PH.stride(0),
@@ -71,6 +78,7 @@ def launch_combine(
         K=order.slots,
         HAS_WEIGHTS=weights_Tk is not None,
         HAS_ADD=add_TH is not None,
+        HAS_SCALE=scale_T is not None,
         COLUMNS=COLUMNS,
         num_warps=WARPS,
     )

@@ -20,6 +20,7 @@ def combine(
     *,
     weights_Tk: torch.Tensor | None = None,
     add_TH: torch.Tensor | None = None,
+    scale_T: torch.Tensor | None = None,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Sum each token's rows over its slots, in the slots' order and in fp32, rounded once.
@@ -29,6 +30,8 @@ def combine(
         order: rows by expert.
         weights_Tk: routing weights `[T, k]` fp32; None: each counts once.
         add_TH: what the sum begins with, `[T, H]`, rows may be strided; None: nothing.
+        scale_T: factor of each row of `add_TH`, contiguous and of its type, whose product is rounded to that type;
+            None: 1.
         out: tensor `[T, H]` to write to, of y's type or fp32, rows may be strided; may be `add_TH`. Allocated if None.
 
     Returns:
@@ -56,10 +59,14 @@ def combine(
         weights_Tk.shape != (tokens, order.slots) or weights_Tk.dtype != wide or not weights_Tk.is_contiguous()
     ):
         raise ValueError(f"weights must be {(tokens, order.slots)} fp32, not {tuple(weights_Tk.shape)}")
+    if scale_T is not None and (
+        add_TH is None or scale_T.shape != (tokens,) or scale_T.dtype != add_TH.dtype or not scale_T.is_contiguous()
+    ):
+        raise ValueError(f"scale must be [{tokens}] of the type of add, not {tuple(scale_T.shape)} {scale_T.dtype}")
     if not use_kernels(y_PH):
-        return out.copy_(reference.combine(y_PH, order, weights_Tk, add_TH))
+        return out.copy_(reference.combine(y_PH, order, weights_Tk, add_TH, scale_T))
     from burnish_kernels.moe_combine.kernel import launch_combine
 
     if out.numel():
-        launch_combine(y_PH, order, weights_Tk, add_TH, out)
+        launch_combine(y_PH, order, weights_Tk, add_TH, scale_T, out)
     return out

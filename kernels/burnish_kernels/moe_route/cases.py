@@ -17,13 +17,14 @@ TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.5e-2}
 TYPES = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
 ROUTERS = {
     "qwen3": Router("softmax_topk", 8),
+    "qwen3.5": Router("softmax_topk", 8),
     "olmoe": Router("softmax_topk", 8, normalize=False),
     "mixtral": Router("softmax_topk", 2, rounded=False),
     "gpt-oss": Router("topk_softmax", 4),
     "lfm2": Router("sigmoid", 4, scale=1.5),
     "sigmoid": Router("sigmoid", 3, normalize=False),
 }
-EXPERTS = {"qwen3": 128, "olmoe": 64, "mixtral": 8, "gpt-oss": 32, "lfm2": 32, "sigmoid": 20}
+EXPERTS = {"qwen3": 128, "qwen3.5": 256, "olmoe": 64, "mixtral": 8, "gpt-oss": 32, "lfm2": 32, "sigmoid": 20}
 
 
 def cases() -> list[Case]:

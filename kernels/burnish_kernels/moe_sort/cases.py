@@ -10,9 +10,12 @@ import torch
 from burnish_kernels.registry import Benchmark, Case, Compilation
 
 # Tokens, slots, experts: one token, chunks that are not full, more experts than a block, more chunks than one scan.
-SHAPES = ((1, 1, 4), (1, 8, 128), (37, 2, 8), (129, 4, 32), (300, 3, 65), (70, 1, 200))
+SHAPES = ((1, 1, 4), (1, 8, 256), (37, 2, 8), (129, 4, 32), (300, 3, 65), (70, 1, 200))
 SPREADS = ("even", "one", "holes")
-MODELS = {"qwen3-30b-a3b": (128, 8, 2048, 768), "gpt-oss-20b": (32, 4, 2880, 2880), "olmoe": (64, 8, 2048, 1024)}
+MODELS = {
+    "qwen3.5-35b-a3b": (256, 8, 2048, 512), "qwen3-30b-a3b": (128, 8, 2048, 768), "gpt-oss-20b": (32, 4, 2880, 2880),
+    "olmoe": (64, 8, 2048, 1024),
+}  # fmt: skip
 """Experts, experts of a token, hidden size and size of an expert of published models."""
 
 

@@ -36,12 +36,20 @@ def test_the_sum_is_rounded_once():
     assert torch.equal(combine(y, ORDER, add_TH=wide.clone(), out=torch.empty(2, 8)), wide + wide)
 
 
+def test_a_factor_of_what_is_added_rounds_the_product_first():
+    add, scale = (Y[:2] * 1.01).bfloat16(), torch.tensor([0.3, 0.7], dtype=torch.bfloat16)
+    found = combine(Y.bfloat16(), ORDER, add_TH=add, scale_T=scale)
+    assert torch.equal(found, combine(Y.bfloat16(), ORDER, add_TH=add * scale[:, None]))
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
         ({"y_PH": Y[:5]}, "y must"),
         ({"weights_Tk": torch.ones(3, 2)}, "weights"),
         ({"add_TH": torch.zeros(2, 9)}, "add"),
+        ({"scale_T": torch.ones(2)}, "scale"),
+        ({"add_TH": Y[:2], "scale_T": torch.ones(3)}, "scale"),
         ({"out": torch.zeros(2, 8, dtype=torch.float16)}, "out"),
     ],
 )

@@ -22,6 +22,14 @@ PUBLISHED = {
         "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "rope_scaling": None, "rope_theta": 1000000.0,
         "sliding_window": None, "tie_word_embeddings": False, "use_sliding_window": False, "vocab_size": 151936,
     },
+    "Qwen/Qwen1.5-MoE-A2.7B": {
+        "model_type": "qwen2_moe", "decoder_sparse_step": 1, "hidden_act": "silu", "hidden_size": 2048,
+        "intermediate_size": 5632, "max_position_embeddings": 8192, "max_window_layers": 21,
+        "moe_intermediate_size": 1408, "norm_topk_prob": False, "num_attention_heads": 16, "num_experts": 60,
+        "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_key_value_heads": 16, "rms_norm_eps": 1e-06,
+        "rope_theta": 1000000.0, "shared_expert_intermediate_size": 5632, "sliding_window": 32768,
+        "tie_word_embeddings": False, "use_sliding_window": False, "vocab_size": 151936,
+    },
     "allenai/OLMoE-1B-7B-0924": {
         "model_type": "olmoe", "attention_bias": False, "clip_qkv": None, "hidden_act": "silu", "hidden_size": 2048,
         "intermediate_size": 1024, "max_position_embeddings": 4096, "norm_topk_prob": False, "num_attention_heads": 16,
@@ -71,8 +79,10 @@ PUBLISHED = {
     },
 }  # fmt: skip
 """config.json of mixtures by name, without the keys that say nothing of the shape."""
-_EXPERTS = {"qwen3_moe": (8, 3), "olmoe": (8, 2), "mixtral": (8, 2), "lfm2_moe": (6, 2), "gpt_oss": (4, 2),
-            "qwen3_5_moe_text": (8, 3)}  # fmt: skip
+_EXPERTS = {
+    "qwen3_moe": (8, 3), "qwen2_moe": (6, 2), "olmoe": (8, 2), "mixtral": (8, 2), "lfm2_moe": (6, 2), "gpt_oss": (4, 2),
+    "qwen3_5_moe_text": (8, 3),
+}  # fmt: skip
 """Number of a layer's experts, and of those of a token, by the type of model."""
 GPT_OSS = "openai/gpt-oss-20b"
 
@@ -96,8 +106,10 @@ def shrink(config, hidden=128, size=64):
     }  # fmt: skip
     if separate:
         small["moe_intermediate_size"] = size
+    if "shared_expert_intermediate_size" in config:
+        small["shared_expert_intermediate_size"] = 2 * size
     if "linear_num_key_heads" in config:
-        small |= {**fewer_delta_heads(config), "shared_expert_intermediate_size": 2 * size}
+        small |= fewer_delta_heads(config)
     if "layer_types" in config:
         small["layer_types"] = config["layer_types"][: small["num_hidden_layers"]]
     if family == "gpt_oss":

@@ -15,6 +15,8 @@ from burnish_engine.models.transformers_path import plain
 from support.models.tiny import make_tokenizer
 
 WINDOW = 16
+SHARED_GATE = "shared_expert_gate"
+"""Linear layer of one output, which gets no adapter."""
 ORIGINAL_CONTEXT = 32
 
 _COMMON = {
@@ -39,6 +41,10 @@ def _longrope(pairs, **more):
     }
 
 
+_QWEN3_5 = {
+    "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+    "linear_value_head_dim": 32, "rms_norm_eps": 1e-3,
+}  # fmt: skip
 SHAPES = {
     "llama": ("llama", {}),
     "llama3": ("llama", {"tie_word_embeddings": True, "rope_parameters": _LLAMA3_ROPE}),
@@ -200,14 +206,9 @@ SHAPES = {
     "qwen3-5": (
         "qwen3_5_text",
         {
+            **_QWEN3_5,
             "num_hidden_layers": 4,
-            "head_dim": 32,
-            "linear_num_key_heads": 2,
-            "linear_num_value_heads": 4,
-            "linear_key_head_dim": 16,
-            "linear_value_head_dim": 32,
             "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"],
-            "rms_norm_eps": 1e-3,
             "tie_word_embeddings": True,
         },
     ),
@@ -256,6 +257,17 @@ MIXTURES = {
             "mlp_only_layers": [1],
         },
     ),
+    "qwen2-moe": (
+        "qwen2_moe",
+        {
+            "num_hidden_layers": 3,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 64,
+            "shared_expert_intermediate_size": 96,
+            "mlp_only_layers": [1],
+        },
+    ),
     "olmoe": ("olmoe", {"intermediate_size": 64, "num_experts": 8, "num_experts_per_tok": 2, "clip_qkv": 1.5}),
     "mixtral": ("mixtral", {"intermediate_size": 128, "num_local_experts": 4, "sliding_window": WINDOW}),
     "lfm2-moe": (
@@ -269,6 +281,18 @@ MIXTURES = {
             "moe_intermediate_size": 64,
             "routed_scaling_factor": 1.5,
             "tie_word_embeddings": True,
+        },
+    ),
+    "qwen3-5-moe": (
+        "qwen3_5_moe_text",
+        {
+            **_QWEN3_5,
+            "num_hidden_layers": 2,
+            "layer_types": ["linear_attention", "full_attention"],
+            "num_experts": 12,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 64,
+            "shared_expert_intermediate_size": 72,
         },
     ),
     "gpt-oss": ("gpt_oss", _GPT_OSS),
@@ -303,7 +327,7 @@ def make(shape, folder, seed=0, *, tokenizer=False, dtype=torch.float32, **chang
         settings["pad_token_id"] = made.pad_token_id
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **settings), dtype=torch.float32)
-    _randomize(model, center=0.0 if model_type in {"gemma3_text", "qwen3_5_text"} else 1.0)
+    _randomize(model, center=0.0 if model_type in {"gemma3_text", "qwen3_5_text", "qwen3_5_moe_text"} else 1.0)
     model.to(dtype).save_pretrained(folder)
     return folder
 
@@ -370,6 +394,8 @@ def lora(
     if experts is not None:
         names = [f"experts.{stack}" for stack in stacks]
         more = {"target_parameters": names, "rank_pattern": dict.fromkeys(names, experts)}
+    if targets == "all-linear" and any(name.endswith(SHARED_GATE) for name, _ in model.named_modules()):
+        more["exclude_modules"] = [SHARED_GATE]
     config = LoraConfig(
         r=rank,
         lora_alpha=alpha,

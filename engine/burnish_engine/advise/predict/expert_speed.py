@@ -112,6 +112,9 @@ def expert_work(shape: LayerShape, tokens: int, mlp_chunk_tokens: int, at: Exper
     summed. Of an adapter, the narrow products read each row once forward, and both sides' rows backward. In FP8 the
     rows of each product become codes before: those of tokens for the first map and for the second one's gradient.
 
+    The maps of an expert that sees every token count as a dense feed-forward. Around them the stream is read for its
+    scale, and its output is summed; backward, the output's gradient is scaled, and two gradients of the stream added.
+
     Args:
         shape: shape of the layer.
         tokens: number of tokens of the micro-batch.
@@ -125,6 +128,8 @@ def expert_work(shape: LayerShape, tokens: int, mlp_chunk_tokens: int, at: Exper
     forward = slots * (3 * size + hidden + first * hidden + second * size) + at.coded * (hidden + slots * size)
     backward: float = slots * (6 * size + hidden + first * (hidden + 4 * size) + second * (2 * hidden + size))
     backward += at.coded * (hidden + slots * 2 * size)
+    if "down" in shape.stacks:
+        forward, backward = forward + 2 * hidden, backward + 5 * hidden
     chunks = [min(step, tokens - begin) * slots for begin in range(0, tokens, step)]
     return ExpertWork(
         gate_up_s=sum(_product_s(gate_up, rows, at) for rows in chunks),

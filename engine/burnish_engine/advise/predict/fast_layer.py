@@ -182,11 +182,14 @@ def evaluated_bytes(shape: LayerShape, tokens: int, mlp_chunk_tokens: int) -> in
 
 
 def parts_bytes(shape: LayerShape, tokens: int) -> int:
-    """Count the fp32 partial sums of the fused activation's backward pass over a number of tokens, bytes."""
-    made, size = shape.stacks, shape.wide
-    if not is_fused(made, shape.adapter, cuda=shape.cuda):
+    """Count the fp32 partial sums of the fused activation's backward pass over a number of tokens, bytes.
+
+    Those of an expert that sees every token are gone when the other experts have the most tensors.
+    """
+    made = shape.stacks
+    if shape.experts or not is_fused(made, shape.adapter, cuda=shape.cuda):
         return 0
-    widest = max(made["gate_up"].widest, made["down"].widest)
+    widest, size = max(made["gate_up"].widest, made["down"].widest), made["down"].inputs
     plan = backward_plan(tokens, size, shape.width, [widest], largest=shape.eight_bits in {"fp8", "int8"})
     return 4 * plan.splits * size * (made["gate_up"].rank + made["down"].rank)
 

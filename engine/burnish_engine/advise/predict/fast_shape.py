@@ -105,7 +105,7 @@ def distinct_layers(spec: DecoderSpec) -> tuple[list[LayerSpec], list[int]]:
 
 
 def stacks(spec: DecoderSpec, adapter: AdapterSection, layer: LayerSpec) -> dict[StackName, StackShape]:
-    """The stacks of a layer: four, or in a mixture of experts those of its mixer."""
+    """The stacks of a layer: four, or in a mixture those of its mixer and of an expert that sees every token."""
     padded = -(-adapter.rank // RANK_UNIT) * RANK_UNIT
     chosen, found = {matrix.name for matrix in adapted(spec, layer, adapter)}, {}
     members = [matrix for matrix in layer_matrices(spec, layer) if matrix.form == "linear"]
@@ -126,7 +126,7 @@ def stacks(spec: DecoderSpec, adapter: AdapterSection, layer: LayerSpec) -> dict
 
 def is_fused(made: Mapping[StackName, StackShape], adapter: AdapterSection, *, cuda: bool) -> bool:
     """Whether a kernel differentiates the activation together with the adapters, so that it is never written out."""
-    if "gate_up" not in made or made["gate_up"].outputs == made["down"].inputs:  # of experts; without a gate
+    if "gate_up" not in made or made["gate_up"].outputs == made["down"].inputs:  # experts alone; no gate
         return False
     widest = max(made["gate_up"].widest, made["down"].widest)
     return cuda and not adapter.dropout and adapter.method != "dora" and 0 < widest <= MAX_RANK

@@ -314,7 +314,7 @@ class FastSpeed:
         spec, mixer = self._run.spec, declared_mixer(self._run.spec, shape.layer.kind).moved(self._run.spec)
         fused = is_fused(shape.stacks, shape.adapter, cuda=self._run.cuda)
         wide: Sequence[float] = _WIDE_FUSED if fused else _WIDE if spec.mlp_gate else _WIDE_UNGATED
-        width = 0 if shape.experts else shape.wide
+        width = shape.stacks["down"].inputs if "down" in shape.stacks else 0
         if self._run.eight_bits.products == "int8" and fused:
             wide = (wide[0], wide[1] + _WIDE_INT8)
         first, both = (

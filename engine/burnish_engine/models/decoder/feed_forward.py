@@ -1,9 +1,13 @@
-"""The feed-forward half of a decoder layer, run for all tokens of a micro-batch at once or in chunks.
+"""The feed-forward half of a decoder layer, run for all tokens of a micro-batch at once or in chunks, and its maps.
 
 Shapes as in `layer_tensors`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 
@@ -18,9 +22,115 @@ from burnish_engine.models.decoder.layer_types import (
     chunks_of,
     not_none,
 )
+from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_kernels.eight_bit_linear.rows import EightBitRows
 from burnish_kernels.swiglu import op as swiglu
 from burnish_kernels.xielu import op as xielu
+
+
+@dataclass
+class GateUpGradient:
+    """The gradient of the first map's output.
+
+    Attributes:
+        gradient_TE: tensor from `StackedLinear.new_gradient`, its first J columns filled.
+        largest_T: each row's largest magnitude, where a kernel found it for the product in 8 bits.
+        is_fused: whether a kernel accumulated the gradients of the first map's B already.
+    """
+
+    gradient_TE: torch.Tensor
+    largest_T: torch.Tensor | None
+    is_fused: bool
+
+
+@dataclass(frozen=True)
+class FeedForwardMaps:
+    """The maps of a dense feed-forward, or of an expert that sees every token.
+
+    Attributes:
+        gate_up: first map, whose outputs are gate and up, or up alone.
+        down: map back to the hidden size.
+        activation: activation between them, as in `DecoderLayerShape`.
+        xielu_4: constants of the activation, where it is xIELU.
+    """
+
+    gate_up: StackedLinear
+    down: StackedLinear
+    activation: str
+    xielu_4: torch.Tensor | None = None
+
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """Unpack the frozen weights at most once in the block, where they are packed."""
+        with self.gate_up.frozen.prepared(), self.down.frozen.prepared():
+            yield
+
+    def project_down(
+        self, gate_up_TJ: torch.Tensor, activated_TE: torch.Tensor, out_TH: torch.Tensor, chunk: int
+    ) -> None:
+        """Activate into `activated_TE`, a tensor from `down.new_input`, and project down into `out_TH`."""
+        down, activation = self.down, self.activation
+        act_TI = activated_TE[:, : down.inputs]
+        if self.xielu_4 is not None:
+            xielu.forward(gate_up_TJ, self.xielu_4, out=act_TI)
+            down.forward(activated_TE, out_TH, chunk=chunk)
+        elif not fused_mlp.forward(down, gate_up_TJ, activated_TE, activation=activation, out=out_TH):
+            codes = down.new_input_codes(len(activated_TE))
+            swiglu.forward(gate_up_TJ, activation=activation, out=act_TI, codes_out=codes)
+            down.forward(activated_TE, out_TH, chunk=chunk, codes=codes)
+
+    def gradient(
+        self,
+        dy_TE: torch.Tensor,
+        dact_TI: torch.Tensor,
+        gate_up_TJ: torch.Tensor,
+        xa_gate_up_TR: torch.Tensor,
+        xa_down_TR: torch.Tensor,
+        *,
+        activated_TE: torch.Tensor | None = None,
+        chunk: int = 0,
+    ) -> GateUpGradient:
+        """Differentiate the activation, and accumulate the gradients of the second map's adapters.
+
+        Those of the first map's follow (`StackedLinear.accumulate`), except B's where a kernel did it here.
+
+        Args:
+            dy_TE: gradient of the output as `down.input_gradient` left it.
+            dact_TI: gradient of the activation, which that returned.
+            gate_up_TJ: output of the first map.
+            xa_gate_up_TR: XAᵀ of its input.
+            xa_down_TR: XAᵀ of the activation.
+            activated_TE: the activation, where it was saved.
+            chunk: number of this chunk of tokens.
+        """
+        gate_up, down, activation = self.gate_up, self.down, self.activation
+        dgate_up_TE = gate_up.new_gradient(len(dy_TE), dy_TE)
+        dgate_up = dgate_up_TE[:, : gate_up.outputs]
+        largest = gate_up.new_largest(dgate_up_TE)
+        fused = self.xielu_4 is None and fused_mlp.backward(
+            down,
+            gate_up,
+            dy_TE,
+            dact_TI,
+            gate_up_TJ,
+            xa_gate_up_TR,
+            activation=activation,
+            out=dgate_up,
+            largest_out=largest,
+        )
+        act_out = None
+        if not fused:
+            if activated_TE is None:
+                activated_TE = act_out = dy_TE.new_empty(len(dy_TE), down.inputs)
+            if self.xielu_4 is None:
+                swiglu.backward(dact_TI, gate_up_TJ, activation=activation, out=dgate_up, act_out=act_out)
+            else:
+                xielu.backward(dact_TI, gate_up_TJ, self.xielu_4, out=dgate_up, act_out=act_out)
+        if gate_up.magnitudes is not None:
+            gate_up.magnitudes.accumulate(dgate_up, gate_up_TJ)
+        act = None if fused else not_none(activated_TE)[:, : down.inputs]
+        down.accumulate(dy_TE, act, xa_down_TR, chunk=chunk)
+        return GateUpGradient(dgate_up_TE, largest if fused else None, fused)
 
 
 class FeedForward:
@@ -36,12 +146,15 @@ class FeedForward:
 
     def __init__(self, shape: DecoderLayerShape, weights: LayerWeights) -> None:
         self._shape, self._weights = shape, weights
-        self._gate_up, self._down = not_none(weights.gate_up), not_none(weights.down)
+        self._maps = FeedForwardMaps(
+            not_none(weights.gate_up), not_none(weights.down), shape.activation, weights.xielu_4
+        )
         self.mlp_chunk_tokens = 0
 
     def new_input(self, tokens: int, like: torch.Tensor) -> tuple[torch.Tensor, EightBitRows | None]:
         """Allocate an uninitialized tensor whose first H columns take the normalized stream, and its 8-bit codes."""
-        return self._gate_up.new_input(tokens, like), self._gate_up.new_input_codes(tokens)
+        gate_up = self._maps.gate_up
+        return gate_up.new_input(tokens, like), gate_up.new_input_codes(tokens)
 
     def forward(self, saved: SavedActivations, mixer_out_TH: torch.Tensor, buffers: Tensors | None) -> torch.Tensor:
         """Compute the output that is to be added to the stream from the mixer's half.
@@ -55,12 +168,12 @@ class FeedForward:
         last = buffers["next_TH"] if buffers else None
         given = last if w.mlp_post_norm is None or buffers is None else buffers["mlp_out_TH"]
         out = torch.empty_like(mixer_out_TH) if given is None else given
-        gate_up_stack, down = self._gate_up, self._down
+        gate_up_stack, down = self._maps.gate_up, self._maps.down
         chunks, inverses = chunks_of(len(mixer_out_TH), self.mlp_chunk_tokens), list[torch.Tensor]()
         if buffers is not None:
             saved.xa_down_TR, saved.xa_gate_up_TR = buffers["xa_down_TR"], buffers.get("xa_gate_up_TR")
             saved.gate_up_TJ = buffers.get("gate_up_TJ")
-        with gate_up_stack.frozen.prepared(), down.frozen.prepared():
+        with self._maps.prepared():
             for number, tokens in enumerate(chunks):
                 own = mixer_out_TH[tokens]
                 x_TE, codes = self.new_input(len(own), own)
@@ -70,7 +183,7 @@ class FeedForward:
                 gate_up = gate_up_stack.forward(x_TE, place, chunk=number, codes=codes)
                 del codes
                 activated = down.new_input(len(own), own)
-                self._project_down(gate_up, activated, out[tokens], number)
+                self._maps.project_down(gate_up, activated, out[tokens], number)
                 if buffers is not None:
                     if len(chunks) == 1:
                         saved.x_mlp_TE, saved.activated_TE = x_TE, activated
@@ -91,29 +204,15 @@ class FeedForward:
 
     def backward(self, saved: SavedActivations, gradient_TE: torch.Tensor) -> None:
         """Differentiate the half; arguments as for `DecoderLayer.backward`."""
-        with self._gate_up.frozen.prepared(), self._down.frozen.prepared():
+        with self._maps.prepared():
             for number, tokens in enumerate(chunks_of(len(gradient_TE), self.mlp_chunk_tokens)):
                 self._chunk_backward(saved, gradient_TE[tokens], tokens, number)
         saved.gate_up_TJ = saved.activated_TE = saved.xa_down_TR = saved.mlp_out_TH = saved.mlp_out_inverse_T = None
         saved.middle_TH = saved.middle_inverse_T = saved.x_mlp_TE = saved.xa_gate_up_TR = None
 
-    def _project_down(
-        self, gate_up_TJ: torch.Tensor, activated_TE: torch.Tensor, out_TH: torch.Tensor, chunk: int
-    ) -> None:
-        """Activate into `activated_TE` and project down into `out_TH`."""
-        down, activation = self._down, self._shape.activation
-        act_TI = activated_TE[:, : down.inputs]
-        if self._weights.xielu_4 is not None:
-            xielu.forward(gate_up_TJ, self._weights.xielu_4, out=act_TI)
-            down.forward(activated_TE, out_TH, chunk=chunk)
-        elif not fused_mlp.forward(down, gate_up_TJ, activated_TE, activation=activation, out=out_TH):
-            codes = down.new_input_codes(len(activated_TE))
-            swiglu.forward(gate_up_TJ, activation=activation, out=act_TI, codes_out=codes)
-            down.forward(activated_TE, out_TH, chunk=chunk, codes=codes)
-
     def _chunk_backward(self, saved: SavedActivations, gradient_TE: torch.Tensor, tokens: slice, chunk: int) -> None:
         """Differentiate the feed-forward of one chunk of tokens; its gradient is changed."""
-        w, gate_up_stack, down = self._weights, self._gate_up, self._down
+        w, gate_up_stack, down = self._weights, self._maps.gate_up, self._maps.down
         middle, x = not_none(saved.middle_TH)[tokens], chunk_of(saved.x_mlp_TE, tokens)
         gate_up, xa_gate_up = chunk_of(saved.gate_up_TJ, tokens), chunk_of(saved.xa_gate_up_TR, tokens)
         inverse, codes = chunk_of(saved.middle_inverse_T, tokens), saved.x_mlp_codes
@@ -128,39 +227,19 @@ class FeedForward:
         dy_TE, codes = post_norm_backward(self._shape, gradient_TE, w.mlp_post_norm, mlp_out, mlp_inverse, down)
         dact = not_none(down.input_gradient(dy_TE, chunk=chunk, codes=codes))
         del codes
-        dgate_up_TE = gate_up_stack.new_gradient(len(dy_TE), dy_TE)
-        dgate_up, xa_gate_up = dgate_up_TE[:, : gate_up_stack.outputs], not_none(xa_gate_up)
-        activation = self._shape.activation
-        largest = gate_up_stack.new_largest(dgate_up_TE)
-        fused = w.xielu_4 is None and fused_mlp.backward(
-            down,
-            gate_up_stack,
+        made = self._maps.gradient(
             dy_TE,
             dact,
             gate_up,
-            xa_gate_up,
-            activation=activation,
-            out=dgate_up,
-            largest_out=largest,
+            not_none(xa_gate_up),
+            not_none(saved.xa_down_TR)[tokens],
+            activated_TE=chunk_of(saved.activated_TE, tokens),
+            chunk=chunk,
         )
-        activated, act_out = chunk_of(saved.activated_TE, tokens), None
-        if not fused:
-            if activated is None:
-                activated = act_out = dy_TE.new_empty(len(dy_TE), down.inputs)
-            if w.xielu_4 is None:
-                swiglu.backward(dact, gate_up, activation=activation, out=dgate_up, act_out=act_out)
-            else:
-                xielu.backward(dact, gate_up, w.xielu_4, out=dgate_up, act_out=act_out)
-        if gate_up_stack.magnitudes is not None:
-            gate_up_stack.magnitudes.accumulate(dgate_up, gate_up)
         if len(gradient_TE) == len(not_none(saved.middle_TH)):  # the only chunk
             saved.gate_up_TJ = None
-        del dact, gate_up
-        act = None if fused else not_none(activated)[:, : down.inputs]
-        down.accumulate(dy_TE, act, not_none(saved.xa_down_TR)[tokens], chunk=chunk)
-        activated = act_out = act = None
-        del dy_TE
-        dx = gate_up_stack.input_gradient(dgate_up_TE, chunk=chunk, largest_T=largest if fused else None)
+        del dy_TE, dact, gate_up
+        dx = gate_up_stack.input_gradient(made.gradient_TE, chunk=chunk, largest_T=made.largest_T)
         stream_gradient_TH = gradient_TE[:, : middle.shape[1]]
         x = norm_backward(
             self._shape,
@@ -173,8 +252,8 @@ class FeedForward:
             codes_out=self._gradient_codes(saved, tokens),
             factor_H=w.mixer_out.frozen.gradient_factor_N,
         )
-        xa_TR = None if fused else xa_gate_up
-        gate_up_stack.accumulate(dgate_up_TE, x[:, : gate_up_stack.inputs], xa_TR, chunk=chunk, magnitudes=False)
+        xa_TR = None if made.is_fused else xa_gate_up
+        gate_up_stack.accumulate(made.gradient_TE, x[:, : gate_up_stack.inputs], xa_TR, chunk=chunk, magnitudes=False)
 
     def _gradient_codes(self, saved: SavedActivations, tokens: slice) -> EightBitRows | None:
         """Return memory for a chunk's codes of the gradient that the mixer's projection reads; None: it needs none."""

@@ -83,6 +83,7 @@ class ExpertWeights:
         router_EH: weight of the router.
         router_bias_E: bias of the router's logits, or None.
         selection_bias_E: fp32 bias on the selection alone, or None.
+        shared_gate_1H: projection to the logit whose sigmoid scales the expert that sees every token, or None.
     """
 
     router: Router
@@ -92,6 +93,7 @@ class ExpertWeights:
     router_EH: torch.Tensor
     router_bias_E: torch.Tensor | None = None
     selection_bias_E: torch.Tensor | None = None
+    shared_gate_1H: torch.Tensor | None = None
 
     @property
     def stacks(self) -> dict[str, ExpertLinear]:
@@ -105,6 +107,7 @@ class ExpertWeights:
             "router_weight": self.router_EH,
             "router_bias": self.router_bias_E,
             "selection_bias": self.selection_bias_E,
+            "shared_gate": self.shared_gate_1H,
             "gate_up_bias": self.gate_up.bias_EN,
             "down_bias": self.down.bias_EN,
         }
@@ -116,7 +119,8 @@ class LayerWeights:
     """The parameters of a layer; the norms are `[H]` vectors.
 
     Attributes:
-        gate_up, down: stacks of a dense feed-forward; None where the layer is a mixture of experts.
+        gate_up, down: stacks of a dense feed-forward, or of the expert that sees every token; None where the layer is a
+            mixture of experts without one.
         experts: parameters of the experts; None where the feed-forward is dense.
         own: parameters of the mixer by role.
         xielu_4: constants of the activation, where it is xIELU.
@@ -185,6 +189,7 @@ class SavedActivations:
     routing_weights_Tk: torch.Tensor | None = None
     expert_order_Tk: torch.Tensor | None = None
     expert_inverse_Tk: torch.Tensor | None = None
+    shared_scale_T: torch.Tensor | None = None
     expert_orders: list[ExpertOrder] | None = None
     x_mlp_codes: EightBitRows | None = None
     middle_gradient_codes: EightBitRows | None = None

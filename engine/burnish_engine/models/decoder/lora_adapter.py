@@ -94,14 +94,12 @@ class AdapterPlan:
         dropout: probability of dropout on the adapters' input; 0 where experts have adapters.
         config: entries of adapter_config.json other than PEFT's defaults.
         experts: stacks of experts with adapters, layer by layer.
-        is_mixture: whether the model has experts, with or without adapters.
     """
 
     modules: tuple[AdaptedModule, ...]
     dropout: float
     config: dict[str, Any]
     experts: tuple[AdaptedExperts, ...] = ()
-    is_mixture: bool = False
 
     @property
     def parts(self) -> tuple[AdaptedModule | AdaptedExperts, ...]:
@@ -169,7 +167,7 @@ def plan_adapter(
     reached = [stack for stack in experts if any(has_name(stack.path, name) for name in parameters)]
     inner, of_experts = wrapped_inside(reached), section.alpha / (math.sqrt(rank) if rslora else rank)
     adapted = (AdaptedExperts(stack, rank, of_experts, stack.path in inner) for stack in reached)
-    return AdapterPlan(tuple(chosen), section.dropout, config, tuple(adapted), bool(experts))
+    return AdapterPlan(tuple(chosen), section.dropout, config, tuple(adapted))
 
 
 def read_plan(folder: Path, modules: Iterable[Module], stacks: Iterable[ExpertStack] = ()) -> AdapterPlan:
@@ -188,10 +186,10 @@ def read_plan(folder: Path, modules: Iterable[Module], stacks: Iterable[ExpertSt
     config, shapes = files.config, files.shapes
     if reason := files.obstacle:
         raise SetupError(f"The adapter in {folder} {reason}.", "Use it with the plain path.")
-    by_path, own_stacks = {module.path: module for module in modules}, list(stacks)
+    by_path = {module.path: module for module in modules}
     chosen = []
     experts = read_adapted_experts(
-        folder, config.get("target_parameters") or [], shapes, own_stacks,
+        folder, config.get("target_parameters") or [], shapes, list(stacks),
         lambda path, rank: _scale(folder, config, path, rank),
     )  # fmt: skip
     dora = bool(config.get("use_dora"))
@@ -228,7 +226,7 @@ def read_plan(folder: Path, modules: Iterable[Module], stacks: Iterable[ExpertSt
             f"The adapter in {folder} has the dropout {dropout:g}, and experts take none.",
             "Correct its adapter_config.json.",
         )
-    return AdapterPlan(tuple(chosen), dropout, config, tuple(experts), bool(own_stacks))
+    return AdapterPlan(tuple(chosen), dropout, config, tuple(experts))
 
 
 class LoraAdapter:
@@ -304,7 +302,7 @@ class LoraAdapter:
             "peft_version": importlib.metadata.version("peft"),
             "task_type": "CAUSAL_LM",
         }
-        layers = [one.path for one in self.plan.modules if self.plan.is_mixture]
+        layers = [one.path for one in self.plan.modules if one.module.peft_converts]
         config = as_peft_reads(folder, _PLAIN_LORA | self.plan.config | said, layers)
         (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
         tensors = {name: matrix.detach().cpu() for name, matrix in self.named().items()}

@@ -10,7 +10,7 @@ from burnish_engine.contract.facts.coverage import BeyondLayers, Coverage, Matri
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_train import ALL_LINEAR, AUTO, AdapterSection
-from burnish_engine.models.families import layer_matrices
+from burnish_engine.models.families import family, layer_matrices
 from burnish_engine.models.families.matrices import EMBEDDING, HEAD, ROUTER, TAKEN_FOR_EXPERTS, tables
 
 _NEGLIGIBLE = 0.01  # share of the layers' weights: a smaller kind that no adapter fits, such as kernels, may be missed
@@ -220,7 +220,8 @@ def has_name(path: str, name: str) -> bool:
 
 def _unread_by_peft(spec: DecoderSpec, inside: Sequence[Matrix], adapter: AdapterSection) -> list[str]:
     """Say that plain PEFT will not load the adapter, where dense layers of a mixture get DoRA or dropout."""
-    if spec.experts is None or not (adapter.method == "dora" or adapter.dropout):
+    known = family(spec.family)
+    if known is None or not known.peft_converts or not (adapter.method == "dora" or adapter.dropout):
         return []
     names = {one.name.rpartition(".")[2] for one in inside if one.form == "linear" and is_target(one, adapter.targets)}
     if not names & TAKEN_FOR_EXPERTS:

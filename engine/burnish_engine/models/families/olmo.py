@@ -131,6 +131,7 @@ OLMOE = Family(
         mixture=Mixture(64),
     ),
     gguf=GgufRules("olmoe", ("olmo", "dbrx", "gpt-2"), parts=normed_parts, oddities=_olmoe_oddities),
+    peft_converts=True,
 )
 """A mixture of experts with the same norms of queries and keys, and Llama's norms before each half."""
 FAMILIES = (OLMO2, OLMO3, OLMOE)

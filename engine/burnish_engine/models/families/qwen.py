@@ -1,11 +1,24 @@
-"""Qwen2, Qwen2.5 and Qwen3, dense and as mixtures: Llama with biases, later with normalized queries and keys."""
+"""Qwen2, Qwen2.5 and Qwen3, dense and as mixtures: Llama with biases, later with normalized queries and keys.
+
+The mixtures of Qwen1.5 and Qwen2 have an expert that sees every token beside those that are chosen.
+"""
 
 from __future__ import annotations
 
-from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
+from typing import Any
+
+from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind, LayerSpec
 from burnish_engine.models.families.record import LANGUAGE_MODEL, Family
-from burnish_engine.models.families.rules.config import Config, ConfigRules, listed_or, window_everywhere
-from burnish_engine.models.families.rules.gguf import GgufRules, Oddities, normed_parts
+from burnish_engine.models.families.rules.config import Config, ConfigRules, listed_or, size, window_everywhere
+from burnish_engine.models.families.rules.gguf import (
+    SHARED_EXPERT_PARTS,
+    GgufRules,
+    Metadata,
+    Oddities,
+    narrow_heads,
+    normed_parts,
+    usual_parts,
+)
 from burnish_engine.models.families.rules.mixture import Mixture
 
 _DEFAULTS = {
@@ -28,6 +41,33 @@ def _mixture_layers(config: Config, count: int) -> list[bool]:
 def _oddities(spec: DecoderSpec, _config: Config) -> Oddities:
     sliding = any(layer.kind == "sliding_attention" for layer in spec.layers)
     return [("uses sliding-window attention in some layers of a Qwen", sliding)]
+
+
+def _shared_fields(config: Config) -> dict[str, Any]:
+    return {"shared_size": size(config, "shared_expert_intermediate_size")}
+
+
+def _qwen2_moe_windows(config: Config, count: int, window: int | None) -> list[LayerKind]:
+    last = 0 if window is None else int(config["max_window_layers"])
+    return ["attention" if i % 2 or i >= last else "sliding_attention" for i in range(count)]
+
+
+def _qwen2_moe_parts(layer: LayerSpec) -> tuple[str, ...]:
+    return (*usual_parts(layer), *SHARED_EXPERT_PARTS)
+
+
+def _qwen2_moe_metadata(spec: DecoderSpec, _config: Config) -> Metadata:
+    return {"expert_shared_feed_forward_length": spec.experts.shared_size} if spec.experts is not None else {}
+
+
+def _qwen2_moe_oddities(spec: DecoderSpec, config: Config) -> Oddities:
+    return [
+        *_oddities(spec, config),
+        narrow_heads(spec),
+        ("has no head of its own", spec.tied_embeddings),
+        ("has layers without experts", not all(layer.is_mixture for layer in spec.layers)),
+        ("makes the weights of a token's experts add up to 1", spec.experts is not None and spec.experts.normalize),
+    ]
 
 
 def _moe_oddities(spec: DecoderSpec, config: Config) -> Oddities:
@@ -82,6 +122,24 @@ QWEN3_MOE = Family(
         mixture=Mixture(128, size_key="moe_intermediate_size", layers=_mixture_layers),
     ),
     gguf=GgufRules("qwen3moe", ("qwen2",), parts=normed_parts, oddities=_moe_oddities),
+    peft_converts=True,
 )  # fmt: skip
 """Qwen3-30B-A3B and its relatives."""
-FAMILIES = (QWEN2, QWEN3, QWEN3_MOE)
+QWEN2_MOE = Family(
+    "qwen2_moe",
+    config=ConfigRules(
+        defaults={
+            **_DEFAULTS, "num_key_value_heads": 16, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
+            "shared_expert_intermediate_size": 5632, "qkv_bias": True,
+        },
+        fields=lambda config: {"attention_bias": bool(config["qkv_bias"]), "attention_output_bias": False},
+        layer_kinds=listed_or(_qwen2_moe_windows),
+        window_on_request=True,
+        mixture=Mixture(60, size_key="moe_intermediate_size", fields=_shared_fields, layers=_mixture_layers),
+    ),
+    gguf=GgufRules(
+        "qwen2moe", ("qwen2",), parts=_qwen2_moe_parts, metadata=_qwen2_moe_metadata, oddities=_qwen2_moe_oddities
+    ),
+)  # fmt: skip
+"""Qwen1.5-MoE-A2.7B and Qwen2-57B-A14B."""
+FAMILIES = (QWEN2, QWEN3, QWEN3_MOE, QWEN2_MOE)

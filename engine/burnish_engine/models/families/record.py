@@ -62,6 +62,7 @@ class Module:
         rows: number of outputs.
         columns: number of inputs.
         bias: whether it has a bias of `rows` numbers.
+        peft_converts: same as of its family.
     """
 
     path: str
@@ -71,6 +72,7 @@ class Module:
     rows: int
     columns: int
     bias: bool
+    peft_converts: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,7 @@ class Family:
         stored_names: last part of a module's name, and the one in the checkpoint's files where it differs.
         matrix_names: names of a layer's matrices in transformers' model.
         expert_names: names of experts in the checkpoint's files.
+        peft_converts: whether PEFT takes linear layers of its models for experts' maps (`saved_adapters.peft_form`).
         slow: function from a specification to why the fast decoder does not do some of its models, completing "The
             model ..."; empty where it does.
         own_attention: whether it was tried with Burnish's attention kernels on the plain engine, with the same results.
@@ -143,6 +146,7 @@ class Family:
     stored_names: tuple[tuple[str, str], ...] = ()
     matrix_names: MatrixNames = USUAL_MATRICES
     expert_names: ExpertNames = USUAL_NAMES
+    peft_converts: bool = False
     slow: Callable[[DecoderSpec], str] = lambda _spec: ""
     own_attention: bool = False
     softmax_in_fp32: bool | None = None
@@ -220,7 +224,6 @@ class Family:
         """
         scaled, post_or_none = spec.residual_scale != 1.0, spec.sandwich_norms or not spec.pre_norms
         reasons = [
-            ("has an expert that sees every token", spec.experts is not None and spec.experts.shared_size > 0),
             (f"has convolutions of {spec.conv_width} tokens", spec.conv_width > MOST_TAPS),
             ("is a mixture of experts of a kind Burnish does not know", spec.num_experts > 0 and spec.experts is None),
             (
@@ -251,7 +254,7 @@ class Family:
                 continue
             stack, path = stack_of(matrix), f"model.layers.{index}.{matrix.name}"
             bias = _has_bias(spec, layer, stack) and not matrix.name.endswith(".g_proj")  # gates have none
-            found.append(Module(path, index, stack, rows[stack], matrix.rows, matrix.columns, bias))
+            found.append(Module(path, index, stack, rows[stack], matrix.rows, matrix.columns, bias, self.peft_converts))
             rows[stack] += matrix.rows
         return found
 
@@ -318,7 +321,8 @@ def rotary_dim(partial: float, spec: DecoderSpec) -> int:
 
 
 def _widths(spec: DecoderSpec) -> set[int]:
-    return {feed_forward_width(spec, layer) for layer in spec.layers}
+    shared = spec.experts.shared_size if spec.experts is not None else 0
+    return {shared, *(feed_forward_width(spec, layer) for layer in spec.layers)}
 
 
 def _has_odd_experts(spec: DecoderSpec) -> bool:

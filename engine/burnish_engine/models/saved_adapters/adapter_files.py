@@ -20,6 +20,7 @@ from burnish_engine.contract.facts.coverage import BeyondLayers
 from burnish_engine.contract.files import is_file
 from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor, stored_tensors
 from burnish_engine.models.families.experts import EXPERT_MATRICES
+from burnish_engine.models.families.matrices import USUAL_MATRICES
 from burnish_engine.models.saved_adapters.saved_adapter import PREFIX, WEIGHTS_FILE, read_config
 
 _PART = re.compile(
@@ -112,6 +113,9 @@ class AdapterFiles:
         """Why the fast engine does not do this adapter, completing "The adapter ..."; empty where it does."""
         if reason := why_not_plain_lora(self.config):
             return reason
+        gates = [path for path in reached_modules(self.trained) if path.endswith(f".{USUAL_MATRICES.shared_gate}")]
+        if gates:  # PEFT's "all-linear" reaches them
+            return f"adapts {gates[0]}, which is no matrix of an expert"
         beyond = beyond_layers(self.trained)
         return f"trains {beyond[0].text}" if beyond else ""
 

@@ -61,6 +61,7 @@ def test_the_peak_of_a_pass_in_8_bits(monkeypatch, name, way, level, tile):
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("name", "rows", "way", "level", "tile"), [
     ("olmoe-1b-7b", 4096, "FP8", "input", 0), ("olmoe-1b-7b", 1024, "NF4", "products", 0),
+    ("qwen1.5-moe-a2.7b", 4096, "NF4", "products", 0), ("qwen3.5-35b-a3b", 4096, "FP8", "input", 1024),
     pytest.param("qwen3-30b-a3b", 4096, "NF4", "products", 0, marks=pytest.mark.long),
     pytest.param("qwen3-30b-a3b", 1024, "NF4", "attention", 256, marks=pytest.mark.long),
     pytest.param("qwen3-30b-a3b", 16384, "NF4", "rotated", 0, marks=pytest.mark.long),
@@ -113,6 +114,7 @@ def test_the_peak_of_a_pass_at_real_sizes(monkeypatch, name, rank, learned, laye
 @pytest.mark.parametrize("level", ["rotated", "products", "narrow", "attention", "input"])
 @pytest.mark.parametrize(("name", "rows", "tile"), [
     ("olmoe-1b-7b", 4096, 0), ("lfm2-8b-a1b", 4096, 1024), ("qwen3-30b-a3b", 2048, 0),
+    ("qwen1.5-moe-a2.7b", 4096, 0), ("qwen3.5-35b-a3b", 4096, 1024),
 ])  # fmt: skip
 def test_the_peak_of_a_pass_through_experts_at_real_sizes(monkeypatch, name, rows, tile, level):
     levels = (level,) * 8  # dense ones, mixtures, attention and convolutions; 16 to 48 alike would show no more

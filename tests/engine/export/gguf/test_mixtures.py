@@ -22,7 +22,7 @@ from support.models.export import kl_divergence, torch_log_probs, tuned_model, w
 from support.models.gguf_edit import edit_gguf
 from support.models.small_mixtures import GPT_OSS, PUBLISHED, adapt_experts, make_mixture, whole_pairs
 
-QWEN, OLMOE, MIXTRAL, LFM2, QWEN3_5 = (name for name in PUBLISHED if name != GPT_OSS)
+QWEN, QWEN_2, OLMOE, MIXTRAL, LFM2, QWEN3_5 = (name for name in PUBLISHED if name != GPT_OSS)
 ROW = 300
 """Length of a row, tokens: beyond every window and every original context."""
 MOST_DIFFERENCE = 1e-4
@@ -214,6 +214,8 @@ def test_a_wrong_number_of_a_tokens_experts_is_found(tmp_path):
     [
         (QWEN, {"norm_topk_prob": False}, "add up to 1"),
         (QWEN, {"mlp_only_layers": [0]}, "layers without experts"),
+        (QWEN_2, {"norm_topk_prob": True}, "add up to 1"),
+        (QWEN_2, {"tie_word_embeddings": True}, "no head of its own"),
         (OLMOE, {"clip_qkv": 8.0}, "bounds its queries"),
         (OLMOE, {"norm_topk_prob": True}, "add up to 1"),
         (OLMOE, {"num_key_value_heads": 2}, "fewer key heads"),

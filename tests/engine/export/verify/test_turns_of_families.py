@@ -73,6 +73,7 @@ TURNS = {
     "Qwen3.5": ("Qwen/Qwen3.5-0.8B, text", *TEMPLATES["qwen3.5"], False, "<|im_end|>"),
     "Qwen3.5-MoE": ("Qwen/Qwen3.5-35B-A3B, text", *TEMPLATES["qwen3.5"], False, "<|im_end|>"),
     "Qwen3-MoE": ("Qwen/Qwen3-30B-A3B", *TEMPLATES["qwen3"], False, "<|im_end|>"),
+    "Qwen2-MoE": ("Qwen/Qwen1.5-MoE-A2.7B", *TEMPLATES["qwen2.5"], False, "<|im_end|>"),
     "OLMoE": ("allenai/OLMoE-1B-7B-0924", *TEMPLATES["olmo2"], False, "<|endoftext|>"),
     "Mixtral": ("mistralai/Mixtral-8x7B-v0.1", *TEMPLATES["mistral"], True, "</s>"),
     "LFM2-MoE": ("LiquidAI/LFM2-8B-A1B", LFM2, "<|startoftext|>", "<|im_end|>", True, "<|im_end|>"),

@@ -5,7 +5,10 @@ import pytest
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.spec import decoder_spec
+from burnish_engine.models.families import FAMILIES
 from burnish_engine.models.families.adapter_targets import check_spec_targets, planned_coverage
+from burnish_engine.models.families.matrices import TAKEN_FOR_EXPERTS
+from burnish_engine.models.transformers_path.peft_import import import_peft
 
 LLAMAS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 SIZES = {
@@ -99,6 +102,19 @@ def test_adapters_on_fused_experts_are_plain_lora(section):
         check_spec_targets(spec("qwen3_moe"), AdapterSection(**section))
     assert check_spec_targets(spec("qwen3_moe"), AdapterSection(targets=["q_proj"], **section)) == []
     assert check_spec_targets(spec("llama"), AdapterSection(**section)) == []
+
+
+def test_families_say_whose_layers_peft_takes_for_experts():
+    import_peft()
+    from peft.utils import transformers_weight_conversion as conversion
+
+    taken = {
+        name
+        for name in FAMILIES
+        if TAKEN_FOR_EXPERTS
+        & conversion._MOE_TARGET_MODULE_MAPPING.get(conversion._MODEL_TO_CONVERSION_PATTERN.get(name), {}).keys()
+    }
+    assert taken == {name for name, one in FAMILIES.items() if one.peft_converts}
 
 
 def test_paths_tell_matrices_of_the_same_name_apart():

@@ -47,6 +47,13 @@ def test_the_fast_engine_leaves_adapters_on_routers_to_the_plain_one(tmp_path):
     assert read_files(tmp_path).obstacle == ""
 
 
-def _save(folder, **config):
+def test_the_fast_engine_leaves_adapters_on_the_scale_of_a_shared_expert_to_the_plain_one(tmp_path):
+    """It is a linear layer of one output, which "all-linear" reaches as well."""
+    _save(tmp_path, module="mlp.shared_expert_gate", target_modules="all-linear")
+    assert "mlp.shared_expert_gate" in read_files(tmp_path).obstacle
+
+
+def _save(folder, module="x", **config):
     (folder / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 8, "peft_type": "LORA", **config}))
-    save_file({"base_model.model.layers.0.x.lora_A.weight": torch.zeros(4, 8)}, folder / "adapter_model.safetensors")
+    tensors = {f"base_model.model.layers.0.{module}.lora_{part}.weight": torch.zeros(4, 4) for part in "AB"}
+    save_file(tensors, folder / "adapter_model.safetensors")

@@ -2,12 +2,16 @@
 
 Shapes as in `layer_tensors`, and E experts, k slots of a token, I width of an expert, R rank of an expert's adapter.
 Rows in the experts' order, `[T k, width]`, are declared as `[T, k width]`: the same memory.
+
+An expert that sees every token is a dense feed-forward, S wide. It computes before the others do, so that what it does
+not save is gone by then. What both save is one tensor: first the experts' numbers of all tokens, then its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from burnish_engine.models.decoder.layer_tensors import (
     ANY,
@@ -17,6 +21,7 @@ from burnish_engine.models.decoder.layer_tensors import (
     Alive,
     LayerTensor,
     Phase,
+    StackSizes,
     always,
     feed_forward_activations,
     levels,
@@ -47,8 +52,23 @@ class ExpertSizes:
     down_rank: int = 0
 
 
+class SharedSizes(NamedTuple):
+    """The sizes of the expert that sees every token, or zeros."""
+
+    outputs: int = 0  # outputs of its first map, 2 S
+    rank: int = 0  # adapter columns of its first map
+    down_rank: int = 0  # adapter columns of its second map
+
+
+def shared_sizes(stacks: StackSizes) -> SharedSizes:
+    """Return the sizes of a mixture's expert that sees every token; zeros where its layer has none."""
+    if "gate_up" not in stacks:
+        return SharedSizes()
+    return SharedSizes(stacks["gate_up"].outputs, stacks["gate_up"].rank, stacks["down"].rank)
+
+
 def expert_tensors(
-    hidden: int, sizes: ExpertSizes, *, has_pre_norms: bool, has_post_norms: bool
+    hidden: int, sizes: ExpertSizes, shared: SharedSizes, *, has_pre_norms: bool, has_post_norms: bool
 ) -> tuple[LayerTensor, ...]:
     """Declare the tensors of an expert half.
 
@@ -56,25 +76,28 @@ def expert_tensors(
 
     Args:
         hidden: hidden size.
-        sizes: sizes of the half.
+        sizes: sizes of the experts.
+        shared: sizes of the expert that sees every token.
         has_pre_norms: whether a norm precedes the half.
         has_post_norms: whether a norm follows it.
     """
     k, size = sizes.slots, sizes.size
-    gate_up, x_mlp, activated = feed_forward_activations(k * 2 * size, hidden, k * size)
+    gate_up, x_mlp, activated = feed_forward_activations(k * 2 * size + shared.outputs, hidden + shared.rank, k * size)
     activated_again: dict[Phase, Alive] = {}
     if sizes.down_rank:  # for the adapters' gradients alone
         activated_again["feed_forward_backward"] = Alive(EVERY - levels("all"), EVERY)
+    # The shared expert's gradients are computed first, from the normalized stream, and begin the sum of that one's.
+    input_phases: tuple[Phase, ...] = (*(("feed_forward_backward",) if shared.outputs else ()), "input_gradient")
     found = [
         _routed("router_logits_TE", sizes.experts),
         _routed("expert_ids_Tk", k, is_int32=True),
         _routed("routing_weights_Tk", k, is_fp32=True),
         _routed("expert_order_Tk", k, is_int32=True),
         _routed("expert_inverse_Tk", k, is_int32=True),
-        gate_up,
+        *_beside_shared(gate_up, k * 2 * size),
         LayerTensor(
             "xa_gate_up_TR",
-            (TOKENS, k * sizes.gate_up_rank),
+            (TOKENS, k * sizes.gate_up_rank + shared.rank),
             kept=always(WITH_GATE_UP),
             placed=WITH_GATE_UP,
             extra={"mixer": always(WITH_GATE_UP), "feed_forward": always(ANY)},
@@ -90,11 +113,13 @@ def expert_tensors(
             {"feed_forward_backward": always(EVERY), "input_gradient": always(EVERY)},
         ),
         _passing("expert_in_gradient_TH", k * hidden, {"input_gradient": always(EVERY)}),
-        _passing("x_mlp_gradient_TH", hidden, {"input_gradient": always(EVERY)}),
+        _passing("x_mlp_gradient_TH", hidden, dict.fromkeys(input_phases, always(EVERY))),
     ]
-    if has_pre_norms:
+    if shared.outputs:
+        found.append(_routed("shared_scale_T"))
+    if has_pre_norms or shared.outputs:
         again = Alive(WITH_GATE_UP - levels("all"), WITH_GATE_UP)
-        found.append(_passing("x_mlp_again_TH", hidden, {"input_gradient": again}))
+        found.append(_passing("x_mlp_again_TH", hidden + shared.rank, dict.fromkeys(input_phases, again)))
     if has_post_norms:
         found += [
             _passing("mlp_out_gradient_TE", hidden, {"feed_forward_backward": always(EVERY)}),
@@ -103,11 +128,27 @@ def expert_tensors(
     return tuple(found)
 
 
-def _routed(name: str, width: int, *, is_fp32: bool = False, is_int32: bool = False) -> LayerTensor:
+def _beside_shared(tensor: LayerTensor, width: int) -> tuple[LayerTensor, ...]:
+    """Declare a tensor of all experts that has less where it is not kept, because the shared expert's part is gone.
+
+    Args:
+        tensor: tensor as it is where it is kept.
+        width: numbers of the other experts for a token.
+    """
+    if width == tensor.width:
+        return (tensor,)
+    kept, passing = dict[Phase, Alive](), dict[Phase, Alive]()
+    for phase, at in tensor.extra.items():
+        kept[phase] = Alive(at.whole & tensor.kept.whole, at.chunked & tensor.kept.chunked)
+        passing[phase] = Alive(at.whole - tensor.kept.whole, at.chunked - tensor.kept.chunked)
+    return replace(tensor, extra=kept), _passing(f"expert_{tensor.name}", width, passing)
+
+
+def _routed(name: str, *width: int, is_fp32: bool = False, is_int32: bool = False) -> LayerTensor:
     """Declare a part of the routing, which is always kept."""
     return LayerTensor(
         name,
-        (TOKENS, width),
+        (TOKENS, *width),
         kept=always(EVERY),
         placed=EVERY,
         extra={"mixer": always(EVERY), "feed_forward": always(ANY)},

@@ -1,7 +1,8 @@
 """The feed-forward half of a decoder layer that is a mixture of experts.
 
 A router chooses k experts for each token and weighs them; the tokens are sorted by expert, pass the experts' two maps
-in that order, and each token's outputs are summed. The router is frozen, but the gradient reaches the hidden state
+in that order, and each token's outputs are summed. An expert that sees every token comes before, and its output begins
+that sum. The router is frozen, but the gradient reaches the hidden state
 through its weights too. No step waits for the device and all sizes follow from the number of tokens, so that the half
 can be captured.
 
@@ -10,12 +11,14 @@ Shapes as in `declared`: T tokens, H hidden size, P = T·k sorted rows, J = 2 I.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import torch
 from torch.nn.functional import linear
 
-from burnish_engine.models.decoder.experts.expert_linear import ExpertLinear
+from burnish_engine.models.decoder.experts.shared_expert import SharedExpert
+from burnish_engine.models.decoder.feed_forward import FeedForwardMaps
 from burnish_engine.models.decoder.layer_norms import norm, norm_backward, post_norm, post_norm_gradient
 from burnish_engine.models.decoder.layer_types import (
     DecoderLayerShape,
@@ -27,6 +30,7 @@ from burnish_engine.models.decoder.layer_types import (
     chunks_of,
     not_none,
 )
+from burnish_kernels.eight_bit_linear.rows import EightBitRows
 from burnish_kernels.moe_act import op as moe_act
 from burnish_kernels.moe_combine.op import combine
 from burnish_kernels.moe_route import op as moe_route
@@ -48,11 +52,21 @@ class ExpertHalf:
     def __init__(self, shape: DecoderLayerShape, weights: LayerWeights) -> None:
         self._shape, self._weights = shape, weights
         self._experts: ExpertWeights = not_none(weights.experts)
+        self._shared: SharedExpert | None = None
+        if weights.gate_up is not None:
+            maps = FeedForwardMaps(weights.gate_up, not_none(weights.down), shape.activation)
+            self._shared = SharedExpert(maps, not_none(self._experts.shared_gate_1H))
         self.mlp_chunk_tokens = 0
 
-    def new_input(self, tokens: int, like: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """Allocate an uninitialized `[T, H]` for the normalized stream; experts quantize it themselves."""
-        return like.new_empty(tokens, like.shape[1]), None
+    def new_input(self, tokens: int, like: torch.Tensor) -> tuple[torch.Tensor, EightBitRows | None]:
+        """Allocate an uninitialized tensor whose first H columns take the normalized stream, and its 8-bit codes.
+
+        The expert that sees every token reads these; the others quantize the stream themselves.
+        """
+        if self._shared is None:
+            return like.new_empty(tokens, like.shape[1]), None
+        gate_up = self._shared.maps.gate_up
+        return gate_up.new_input(tokens, like), gate_up.new_input_codes(tokens)
 
     def forward(self, saved: SavedActivations, mixer_out_TH: torch.Tensor, buffers: Tensors | None) -> torch.Tensor:
         """Compute the output that is to be added to the stream from the mixer's half.
@@ -71,23 +85,30 @@ class ExpertHalf:
             for name in _KEPT:
                 setattr(saved, name, buffers.get(name))
             saved.expert_orders = []
-        for tokens in chunks:
-            own = mixer_out_TH[tokens]
-            x_TH = torch.empty_like(own)
-            _, inverse = norm(self._shape, own, w.mlp_norm, x_TH, saved.start_TH[tokens], in_place=True)
-            order, weights_Tk = self._route(saved, x_TH, tokens)
-            gate_up_PJ, _ = self._gate_up(saved, x_TH, order, tokens)
-            activated_PI = moe_act.forward(gate_up_PJ, experts.activation)
-            xa_out = _sorted_rows(chunk_of(saved.xa_down_TR, tokens), order, experts.down)
-            y_PH, _ = experts.down.forward(activated_PI, order, by_token=False, xa_out=xa_out)
-            combine(y_PH, order, weights_Tk=weights_Tk, out=out[tokens])
-            if buffers is not None:
-                if len(chunks) == 1:
-                    saved.x_mlp_TE, saved.activated_TE = x_TH, activated_PI.view(len(own), -1)
-                if inverse is not None:
-                    inverses.append(inverse)
-                not_none(saved.expert_orders).append(order)
-            del x_TH, gate_up_PJ, activated_PI, y_PH  # before the next chunk's are allocated
+        with self._prepared():
+            for number, tokens in enumerate(chunks):
+                own = mixer_out_TH[tokens]
+                x_TE, codes = self.new_input(len(own), own)
+                _, inverse = norm(
+                    self._shape, own, w.mlp_norm, x_TE, saved.start_TH[tokens], in_place=True, codes_out=codes
+                )
+                scale_T = self._share(saved, x_TE, codes, tokens, number, out[tokens])
+                del codes
+                x_TH = x_TE[:, : own.shape[1]]
+                order, weights_Tk = self._route(saved, x_TH, tokens)
+                gate_up, xa_gate_up, xa_out = self._places(saved, tokens, order)
+                gate_up_PJ, _ = experts.gate_up.forward(x_TH, order, by_token=True, out=gate_up, xa_out=xa_gate_up)
+                activated_PI = moe_act.forward(gate_up_PJ, experts.activation)
+                y_PH, _ = experts.down.forward(activated_PI, order, by_token=False, xa_out=xa_out)
+                begun_TH = None if scale_T is None else out[tokens]
+                combine(y_PH, order, weights_Tk=weights_Tk, add_TH=begun_TH, scale_T=scale_T, out=out[tokens])
+                if buffers is not None:
+                    if len(chunks) == 1:
+                        saved.x_mlp_TE, saved.activated_TE = x_TE, activated_PI.view(len(own), -1)
+                    if inverse is not None:
+                        inverses.append(inverse)
+                    not_none(saved.expert_orders).append(order)
+                del x_TE, x_TH, gate_up_PJ, activated_PI, y_PH  # before the next chunk's are allocated
         saved.middle_TH = mixer_out_TH
         if inverses:
             saved.middle_inverse_T = inverses[0] if len(inverses) == 1 else torch.cat(inverses)
@@ -99,10 +120,9 @@ class ExpertHalf:
 
     def backward(self, saved: SavedActivations, gradient_TE: torch.Tensor) -> None:
         """Differentiate the half; arguments as for `DecoderLayer.backward`."""
-        orders = not_none(saved.expert_orders)
-        chunks = chunks_of(len(gradient_TE), self.mlp_chunk_tokens)
-        for tokens, order in zip(chunks, orders, strict=True):
-            self._chunk_backward(saved, gradient_TE[tokens], tokens, order)
+        with self._prepared():
+            for number, tokens in enumerate(chunks_of(len(gradient_TE), self.mlp_chunk_tokens)):
+                self._chunk_backward(saved, gradient_TE[tokens], tokens, number)
         for name in _KEPT:
             saved.drop(name)
         saved.expert_orders = saved.activated_TE = saved.mlp_out_TH = saved.mlp_out_inverse_T = None
@@ -127,40 +147,79 @@ class ExpertHalf:
             )
         return sort_by_expert(ids_Tk, own.gate_up.experts, out=order), weights_Tk
 
-    def _gate_up(
-        self, saved: SavedActivations, x_TH: torch.Tensor, order: ExpertOrder, tokens: slice
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Apply the experts' first map to a chunk, into the saved tensors where there are some."""
-        first = self._experts.gate_up
-        place, xa_place = (chunk_of(one, tokens) for one in (saved.gate_up_TJ, saved.xa_gate_up_TR))
-        out = None if place is None else place.view(order.positions, first.outputs)
-        return first.forward(x_TH, order, by_token=True, out=out, xa_out=_sorted_rows(xa_place, order, first))
+    def _prepared(self) -> AbstractContextManager[None]:
+        """Unpack the frozen weights of the expert that sees every token at most once in the block."""
+        return nullcontext() if self._shared is None else self._shared.maps.prepared()
 
-    def _chunk_backward(
-        self, saved: SavedActivations, gradient_TE: torch.Tensor, tokens: slice, order: ExpertOrder
-    ) -> None:
+    def _share(
+        self,
+        saved: SavedActivations,
+        x_TE: torch.Tensor,
+        codes: EightBitRows | None,
+        tokens: slice,
+        chunk: int,
+        out: torch.Tensor,
+    ) -> torch.Tensor | None:
+        """Compute a chunk's output of the expert that sees every token, and return its factor, saved where asked.
+
+        Without such an expert nothing is done, and None returned.
+        """
+        if self._shared is None:
+            return None
+        gate_up, xa_gate_up, xa_down = (part for _, part in self._parts(saved, tokens))
+        scale_T = self._shared.forward(
+            x_TE, codes, gate_up=gate_up, xa_gate_up=xa_gate_up, xa_down=xa_down, out=out, chunk=chunk
+        )
+        if saved.shared_scale_T is not None:
+            saved.shared_scale_T[tokens].copy_(scale_T)
+        return scale_T
+
+    def _parts(self, saved: SavedActivations, tokens: slice) -> list[tuple[torch.Tensor | None, torch.Tensor | None]]:
+        """Return a chunk's part of `gate_up_TJ`, `xa_gate_up_TR` and `xa_down_TR`.
+
+        Each as the experts' numbers `[T, ...]` and those of the expert that sees every token; None where not saved.
+        """
+        first, second, slots = self._experts.gate_up, self._experts.down, self._experts.router.slots
+        return [
+            _split(saved.gate_up_TJ, slots * first.outputs, tokens),
+            _split(saved.xa_gate_up_TR, slots * first.rank, tokens),
+            _split(saved.xa_down_TR, slots * second.rank, tokens),
+        ]
+
+    def _places(
+        self, saved: SavedActivations, tokens: slice, order: ExpertOrder
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+        """Return the experts' parts of the same, a row for each sorted one; None where they are not saved or empty."""
+        first, second = self._experts.gate_up, self._experts.down
+        gate_up, xa_gate_up, xa_down = (part for part, _ in self._parts(saved, tokens))
+        return (
+            _sorted_rows(gate_up, order, first.outputs),
+            _sorted_rows(xa_gate_up, order, first.rank),
+            _sorted_rows(xa_down, order, second.rank),
+        )
+
+    def _chunk_backward(self, saved: SavedActivations, gradient_TE: torch.Tensor, tokens: slice, chunk: int) -> None:
         """Differentiate the half for one chunk of tokens; its gradient is changed."""
-        w, own = self._weights, self._experts
-        middle_TH, x_TH = not_none(saved.middle_TH)[tokens], chunk_of(saved.x_mlp_TE, tokens)
+        w, own, shape, order = self._weights, self._experts, self._shape, not_none(saved.expert_orders)[chunk]
+        middle_TH, x_TE = not_none(saved.middle_TH)[tokens], chunk_of(saved.x_mlp_TE, tokens)
         weights_Tk, inverse_T = not_none(saved.routing_weights_Tk)[tokens], chunk_of(saved.middle_inverse_T, tokens)
-        gate_up, xa_gate_up = chunk_of(saved.gate_up_TJ, tokens), chunk_of(saved.xa_gate_up_TR, tokens)
+        gate_up_PJ, xa_gate_up_PR, xa_down_PR = self._places(saved, tokens, order)
         is_whole = len(middle_TH) == len(not_none(saved.middle_TH))
-        if gate_up is None:
-            if x_TH is None:
-                x_TH = torch.empty_like(middle_TH)
-                _, inverse_T = norm(self._shape, middle_TH, w.mlp_norm, x_TH)
-            gate_up_PJ, xa_gate_up_PR = own.gate_up.forward(x_TH, order, by_token=True)
-        else:
-            gate_up_PJ = gate_up.view(order.positions, own.gate_up.outputs)
-            xa_gate_up_PR = _sorted_rows(xa_gate_up, order, own.gate_up)
-        hidden = middle_TH.shape[1]
+        hidden, codes = middle_TH.shape[1], saved.x_mlp_codes
+        if x_TE is None and (gate_up_PJ is None or self._shared is not None):
+            x_TE, codes = self.new_input(len(middle_TH), middle_TH)
+            _, inverse_T = norm(shape, middle_TH, w.mlp_norm, x_TE, codes_out=codes)
         dout_TH = post_norm_gradient(
-            self._shape,
+            shape,
             gradient_TE[:, :hidden],
             w.mlp_post_norm,
             chunk_of(saved.mlp_out_TH, tokens),
             chunk_of(saved.mlp_out_inverse_T, tokens),
         )
+        begun_TH = self._share_backward(saved, x_TE, codes, dout_TH, tokens, chunk)
+        saved.x_mlp_codes = codes = None
+        if gate_up_PJ is None:
+            gate_up_PJ, xa_gate_up_PR = own.gate_up.forward(not_none(x_TE)[:, :hidden], order, by_token=True)
         dactivated_PI, dyb_PR = own.down.input_gradient(dout_TH, order, by_token=True)
         activated, act_out = chunk_of(saved.activated_TE, tokens), None
         if activated is not None:
@@ -181,31 +240,68 @@ class ExpertHalf:
         )
         if is_whole:
             saved.gate_up_TJ = saved.activated_TE = None
-        del dactivated_PI, gate_up_PJ, gate_up
+        del dactivated_PI, gate_up_PJ
         if activated is not None:
             own.down.accumulate_a(dyb_PR, activated, order, by_token=False, weights_Tk=weights_Tk)
         del activated, act_out
-        xa_down_PR = _sorted_rows(chunk_of(saved.xa_down_TR, tokens), order, own.down)
         own.down.accumulate_b(xa_down_PR, dout_TH, order, by_token=True, weights_Tk=weights_Tk)
         del dout_TH
         dx_PH, dgate_up_b_PR = own.gate_up.input_gradient(dgate_up_PJ, order, by_token=False)
         own.gate_up.accumulate_b(xa_gate_up_PR, dgate_up_PJ, order, by_token=False)
         del dgate_up_PJ
         logits_TE, ids_Tk = not_none(saved.router_logits_TE)[tokens], not_none(saved.expert_ids_Tk)[tokens]
-        through_router_TH = moe_route.backward(dweights_Tk, logits_TE, ids_Tk, own.router) @ own.router_EH
-        dx_TH = combine(dx_PH, order, add_TH=through_router_TH, out=through_router_TH)
+        dlogits_TE = moe_route.backward(dweights_Tk, logits_TE, ids_Tk, own.router)
+        if begun_TH is None:
+            begun_TH = dlogits_TE @ own.router_EH
+        else:
+            begun_TH.addmm_(dlogits_TE, own.router_EH)
+        dx_TH = combine(dx_PH, order, add_TH=begun_TH, out=begun_TH)
         del dx_PH
-        x_TH = norm_backward(self._shape, dx_TH, middle_TH, w.mlp_norm, inverse_T, gradient_TE[:, :hidden], x_TH)
+        x_TH = None if x_TE is None else x_TE[:, :hidden]
+        x_TH = norm_backward(shape, dx_TH, middle_TH, w.mlp_norm, inverse_T, gradient_TE[:, :hidden], x_TH)
         own.gate_up.accumulate_a(dgate_up_b_PR, x_TH, order, by_token=True)
+
+    def _share_backward(
+        self,
+        saved: SavedActivations,
+        x_TE: torch.Tensor | None,
+        codes: EightBitRows | None,
+        dout_TH: torch.Tensor,
+        tokens: slice,
+        chunk: int,
+    ) -> torch.Tensor | None:
+        """Differentiate the expert that sees every token; return the normalized stream's gradient, None without one."""
+        if self._shared is None:
+            return None
+        gate_up, xa_gate_up, xa_down = (part for _, part in self._parts(saved, tokens))
+        return self._shared.backward(
+            not_none(x_TE),
+            codes,
+            dout_TH,
+            not_none(saved.shared_scale_T)[tokens],
+            gate_up=gate_up,
+            xa_gate_up=xa_gate_up,
+            xa_down=not_none(xa_down),
+            chunk=chunk,
+        )
 
 
 _KEPT = (
-    "router_logits_TE", "expert_ids_Tk", "routing_weights_Tk", "expert_order_Tk", "expert_inverse_Tk", "gate_up_TJ",
-    "xa_gate_up_TR", "xa_down_TR",
+    "router_logits_TE", "expert_ids_Tk", "routing_weights_Tk", "expert_order_Tk", "expert_inverse_Tk",
+    "shared_scale_T", "gate_up_TJ", "xa_gate_up_TR", "xa_down_TR",
 )  # fmt: skip
 """Fields of `SavedActivations` that the forward pass writes into memory allocated for them."""
 
 
-def _sorted_rows(saved_TR: torch.Tensor | None, order: ExpertOrder, stack: ExpertLinear) -> torch.Tensor | None:
-    """Return the adapters' columns of a saved tensor, a row for each sorted one; None where there are none."""
-    return None if saved_TR is None or not stack.rank else saved_TR.view(order.positions, stack.rank)
+def _split(saved_TW: torch.Tensor | None, width: int, tokens: slice) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Return a chunk's tokens of a saved tensor: of its first part, `width` wide, and of the second one behind it."""
+    if saved_TW is None:
+        return None, None
+    count, both = saved_TW.shape
+    first, second = saved_TW.view(-1).split((count * width, count * (both - width)))
+    return first.view(count, width)[tokens], second.view(count, both - width)[tokens]
+
+
+def _sorted_rows(part_TW: torch.Tensor | None, order: ExpertOrder, width: int) -> torch.Tensor | None:
+    """Return a part with a row for each sorted one, `width` wide; None where there is none or it is empty."""
+    return None if part_TW is None or not width else part_TW.view(order.positions, width)

@@ -101,6 +101,7 @@ class ExpertBuilder:
             vectors["router_weight"],
             vectors.get("router_bias"),
             vectors.get("selection_bias"),
+            vectors.get("shared_gate"),
         )
 
     def sizes(self, weights: ExpertWeights) -> ExpertSizes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
-from burnish_engine.models.decoder.experts.declared import ExpertSizes, expert_tensors
+from burnish_engine.models.decoder.experts.declared import ExpertSizes, expert_tensors, shared_sizes
 from burnish_engine.models.decoder.frozen.declared import operand_codes
 from burnish_engine.models.decoder.layer_tensors import (
     LayerTensor,
@@ -52,15 +52,16 @@ def layer_tensors(
     Args:
         spec: shape of the model.
         kind: kind of the layer.
-        stacks: sizes of the layer's stacks; those of the mixer alone in a mixture of experts.
+        stacks: sizes of the layer's stacks; in a mixture those of the mixer, and of an expert that sees every token.
         experts: sizes of the layer's experts; None: its feed-forward is dense.
         is_fused: same as in `feed_forward_tensors`.
         eight_bits: format of the operands of products with the stacks and experts, where it has 8 bits.
     """
     hidden, before, after = spec.hidden_size, spec.pre_norms, spec.sandwich_norms
     if experts:
-        down_rank = experts.slots * experts.down_rank
-        half = expert_tensors(hidden, experts, has_pre_norms=before, has_post_norms=after)
+        shared = shared_sizes(stacks)
+        down_rank = experts.slots * experts.down_rank + shared.down_rank
+        half = expert_tensors(hidden, experts, shared, has_pre_norms=before, has_post_norms=after)
     else:
         down_rank = stacks["down"].rank
         half = feed_forward_tensors(hidden, stacks, has_pre_norms=before, has_post_norms=after, is_fused=is_fused)

@@ -8,6 +8,7 @@ from transformers import (
     Lfm2MoeConfig,
     MixtralConfig,
     OlmoeConfig,
+    Qwen2MoeConfig,
     Qwen3MoeConfig,
 )
 
@@ -24,6 +25,7 @@ MORE = {**SIZES, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_s
 CONFIGS = {
     "qwen3_moe": Qwen3MoeConfig(**SIZES, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=64),
     "qwen3_moe-normalized": Qwen3MoeConfig(**MORE, norm_topk_prob=True, decoder_sparse_step=2),
+    "qwen2_moe": Qwen2MoeConfig(**MORE, shared_expert_intermediate_size=96, mlp_only_layers=[2]),
     "olmoe": OlmoeConfig(**SIZES, num_experts=6, num_experts_per_tok=3, clip_qkv=2.0),
     "mixtral": MixtralConfig(**SIZES, num_local_experts=6, sliding_window=8),
     "lfm2_moe": Lfm2MoeConfig(**SIZES, num_experts=6, layer_types=KINDS, routed_scaling_factor=2.5, num_dense_layers=1),
@@ -58,6 +60,8 @@ def test_layers_and_sizes_are_those_that_transformers_builds(name):
         if hasattr(router, "norm_topk_prob"):
             assert experts.normalize == router.norm_topk_prob
         assert experts.scale == getattr(router, "routed_scaling_factor", 1.0)
+        shared = getattr(half, "shared_expert", None)
+        assert experts.shared_size == (shared.gate_proj.out_features if shared is not None else 0)
         if experts.activation == "clamped":
             assert (experts.alpha, experts.limit) == (half.experts.alpha, half.experts.limit)
     assert (spec.num_experts, spec.experts_per_token) == (experts.count, experts.slots)

@@ -13,7 +13,7 @@ import torch
 from typing_extensions import override
 
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.models.decoder.mixers.gated_delta.mixer import ProjectedParts, GatedDeltaMixer
+from burnish_engine.models.decoder.mixers.gated_delta.mixer import GatedDeltaMixer, ProjectedParts
 from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerCache, MixFunction, PackedPrompts, SlotCache
 from burnish_kernels.conv_silu import op as conv_silu
 from burnish_kernels.delta_rule import op as delta_rule

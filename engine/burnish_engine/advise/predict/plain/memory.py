@@ -53,9 +53,9 @@ _CACHE_BYTES_PER_PASS, _CACHING_PASSES = 9_500_000, 100
 _MIXER_BACKWARD = 1.15
 """Gradients in the backward pass of a mixer, as a share of what it kept: Mamba 1.14, Mamba 2 0.23 (CPU, fp32)."""
 _DELTA_KEPT = {2: (8.75, 27.8, 30.1, 20.7, 3.9), 4: (24.9, 23.7, 36.7, 20.6, 3.8)}
-"""Bytes that a gated delta net keeps of a token, by the width of a number: for each number of its keys, of keys repeated
-for all value heads, of its values, for each token of a chunk and value head, and of its share of the states. Fitted to
-`models.transformers_path.mixer_memory` for ten sizes, within 0.3 %."""
+"""Bytes that a gated delta net keeps of a token, by the width of a number: for each number of its keys, of keys
+repeated for all value heads, of its values, for each token of a chunk and value head, and of its share of the states.
+Fitted to `models.transformers_path.mixer_memory` for ten sizes, within 0.3 %."""
 _DELTA_CHUNK = 64  # tokens that transformers computes together
 _SHARED = {"shared experts", "feed-forward"}
 """Kinds of matrices beside the experts of a mixture that every token passes through."""

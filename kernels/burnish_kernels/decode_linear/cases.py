@@ -119,7 +119,7 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
 
 def compilations() -> list[Compilation]:
     """List all kernels for each type and some numbers of tokens."""
-    from burnish_kernels import overlap
+    from burnish_kernels import kernel_overlap
     from burnish_kernels.decode_linear import kernel
 
     found = []
@@ -141,7 +141,7 @@ def compilations() -> list[Compilation]:
                 "OVERLAPS": overlaps,
             }
             word = f"{rows}-{pointer[1:]}{'-overlaps' * overlaps}"
-            on = overlap.CAPABILITIES if overlaps else CAPABILITIES
+            on = kernel_overlap.CAPABILITIES if overlaps else CAPABILITIES
             for function in (kernel.narrow_kernel, kernel.vector_kernel) if config.vector else (kernel.decode_kernel,):
                 constants = {name: value for name, value in whole.items() if name in function.arg_names}
                 if function is kernel.narrow_kernel:

@@ -21,7 +21,7 @@ import triton.language as tl
 from burnish_kernels.attention.kernel import dot
 from burnish_kernels.decode_linear.config import DecodeConfig
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.overlap import launch_options, let_next_begin, wait_for_earlier
+from burnish_kernels.kernel_overlap import launch_options, let_next_begin, wait_for_earlier
 
 MOST_NARROW_INPUTS = 16384
 """Most inputs of a step of the loop of `narrow_kernel`, which seldom has a second one."""

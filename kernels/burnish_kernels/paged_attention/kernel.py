@@ -17,7 +17,7 @@ import triton.language as tl
 
 from burnish_kernels.attention.kernel import LOG2_E, NOTHING, dot, safe_tanh
 from burnish_kernels.dispatch import interpreted
-from burnish_kernels.overlap import launch_options, let_next_begin, wait_for_earlier
+from burnish_kernels.kernel_overlap import launch_options, let_next_begin, wait_for_earlier
 
 LOG2 = 1.4426950408889634
 STAGES = 1

@@ -19,7 +19,7 @@ import triton.language as tl
 from burnish_kernels.dispatch import interpreted
 from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, magnitude, row_scale, to_codes
 from burnish_kernels.eight_bit_linear.rows import EightBitRows
-from burnish_kernels.overlap import launch_options, let_next_begin, wait_for_earlier
+from burnish_kernels.kernel_overlap import launch_options, let_next_begin, wait_for_earlier
 
 WASTE = 1.2  # lanes a column from which on a row is split in two
 ELEMENTS_A_THREAD = 16

@@ -14,7 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from burnish_kernels.overlap import let_next_begin, wait_for_earlier
+from burnish_kernels.kernel_overlap import let_next_begin, wait_for_earlier
 
 
 @triton.jit

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import triton
 
-from burnish_kernels.overlap import launch_options
+from burnish_kernels.kernel_overlap import launch_options
 from burnish_kernels.rope import kernel
 
 TILE = 1024  # pairs a program: 8 a thread, so 16 bytes of each half

@@ -16,7 +16,7 @@ import triton.language as tl
 from burnish_kernels.dispatch import interpreted
 from burnish_kernels.eight_bit_linear.quantize.kernel import kernel_codes, magnitude, row_scale, store_codes
 from burnish_kernels.eight_bit_linear.rows import EightBitRows
-from burnish_kernels.overlap import launch_options, let_next_begin, wait_for_earlier
+from burnish_kernels.kernel_overlap import launch_options, let_next_begin, wait_for_earlier
 
 ROWS, COLUMNS, WARPS = 2, 512, 4
 """Tile of a program: 8 elements a thread, so 16 bytes of each tensor; 512 divides most intermediate sizes."""

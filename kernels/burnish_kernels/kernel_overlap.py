@@ -21,14 +21,14 @@ CAPABILITIES = (90, 120)
 
 
 @triton.jit
-def let_next_begin(OVERLAPS: tl.constexpr):  # type: ignore[no-untyped-def]
+def let_next_begin(OVERLAPS: tl.constexpr):
     """Let the next launch begin once all programs of this one have."""
     if OVERLAPS:
         gdc_launch_dependents()
 
 
 @triton.jit
-def wait_for_earlier(OVERLAPS: tl.constexpr):  # type: ignore[no-untyped-def]
+def wait_for_earlier(OVERLAPS: tl.constexpr):
     """Wait until all launches before this one have ended; nothing that they write is read before."""
     if OVERLAPS:
         gdc_wait()

@@ -78,7 +78,7 @@ class ForkServer:
     def close(self):
         """End the server."""
         self._server.stdin.close()
-        self._server.wait(10)
+        self._server.wait(120)
 
 
 class Forked:

@@ -57,7 +57,7 @@ def by_name(ranked):
 
 # Machine, target, weights of the first model between.
 FIRST = [
-    ("laptop_4060", "phone", 2.5, 3.5),
+    ("laptop_4060", "phone", 1.5, 3.5),
     ("laptop_4060", "laptop", 7, 9),
     ("desktop_4060", "laptop", 7, 9),
     ("rtx_2080", "laptop", 1, 2),

@@ -168,7 +168,7 @@ def _gated_delta(_names: MatrixNames, sizes: _MatrixSizes) -> list[Matrix]:
     assert delta is not None
     rows = (delta.convolved, delta.output, delta.value_heads, delta.value_heads)
     return [
-        _matrix("linear_attn.conv1d", kind, delta.convolved, sizes.conv_width, form="other"),
+        _matrix("linear_attn.conv1d", "convolution", delta.convolved, sizes.conv_width, form="other"),
         _matrix("linear_attn.out_proj", kind, sizes.hidden, delta.output),
         *(
             _matrix(f"linear_attn.{name}", kind, count, sizes.hidden)

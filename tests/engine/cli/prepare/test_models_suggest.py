@@ -59,7 +59,7 @@ def test_models_as_json_are_the_whole_catalog_best_first(capsys):
     assert code == ExitCode.DONE
     assert len(ranked) == len(catalog())
     assert ranked[0].verdict == "good"
-    assert ranked[0].model.name == "Qwen/Qwen3-8B"
+    assert ranked[0].model.name == "Qwen/Qwen3.5-9B"
 
 
 def test_words_after_models_are_searched_for(capsys):
@@ -93,7 +93,7 @@ def test_the_list_shows_license_gate_sizes_and_how_to_get_the_first(capsys):
     assert "Apache-2.0" in text
     assert ("no GGUF export yet" in text) == any(not model.exports for model in catalog())
     assert "download 16.38 GB" in text
-    assert "burnish models fetch Qwen/Qwen3-8B" in text
+    assert "burnish models fetch Qwen/Qwen3.5-9B" in text
     _, short, _ = run(capsys, "models")
     assert len(short) < len(text) / 3
 
@@ -191,7 +191,7 @@ def test_suggest_as_json_is_a_suggestion(capsys):
     code, text, _ = run(capsys, "suggest", "--json")
     suggestion = Suggestion.model_validate_json(text)
     assert code == ExitCode.DONE
-    assert suggestion.model == "Qwen/Qwen3-8B"
+    assert suggestion.model == "Qwen/Qwen3.5-9B"
     assert json.loads(text)["choices"][0]["key"] == "model.path"
 
 

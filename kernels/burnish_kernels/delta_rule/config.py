@@ -38,7 +38,7 @@ class Config:
 
 
 _16_BITS = {
-    "solve": Config(0, 128, 4, 1),
+    "solve": Config(0, 0, 4, 1),
     "project": Config(128, 128, 4, 1),
     "states": Config(32, 0, 4, 2),
     "output": Config(64, 128, 4, 1),
@@ -50,7 +50,7 @@ _16_BITS = {
 _HOPPER = _16_BITS | {"gradients": Config(16, 64, 8, 1)}
 """The same for compute capability 9.0."""
 _32_BITS = {
-    "solve": Config(0, 32, 4, 1),
+    "solve": Config(0, 0, 4, 1),
     "project": Config(32, 32, 8, 1),
     "states": Config(16, 0, 8, 1),
     "output": Config(32, 32, 8, 1),

@@ -93,34 +93,57 @@ def pair_products(
 
 
 @triton.jit
-def _factor(from_ptr, row, T, stride, D: tl.constexpr):
-    """Return what rows are multiplied by to have length 1."""
-    place = row.to(tl.int64)[:, None] * stride + tl.arange(0, D)[None, :]
-    _, factor = normalized(tl.load(from_ptr + place, mask=(row < T)[:, None], other=0.0).to(tl.float32))
-    return factor
-
-
-@triton.jit
-def _unit_rows(from_ptr, to_ptr, factor, row, T, stride, key, D: tl.constexpr, SLICE: tl.constexpr, STORES):
-    """Return a slice of normalized rows in the tensors' type, and store it where wanted."""
-    column = key + tl.arange(0, SLICE)[None, :]
+def _unit_rows(from_ptr, to_ptr, row, T, stride, D: tl.constexpr, STORES):
+    """Return normalized rows in the tensors' type, and store them where wanted."""
+    column = tl.arange(0, D)[None, :]
     x = tl.load(from_ptr + row.to(tl.int64)[:, None] * stride + column, mask=(row < T)[:, None], other=0.0)
-    unit = (x.to(tl.float32) * factor[:, None]).to(x.dtype)
+    unit = normalized(x.to(tl.float32))[0].to(x.dtype)
     tl.store(to_ptr + row.to(tl.int64)[:, None] * D + column, unit, mask=STORES & (row >= 0)[:, None])
     return unit
 
 
 @triton.jit
-def _inverse(system, HALF: tl.constexpr):
-    """Return the inverse of I plus a strictly lower matrix that is given transposed."""
-    i = tl.arange(0, HALF)[:, None]
-    j = tl.arange(0, HALF)[None, :]
-    found = tl.where(i == j, 1.0, 0.0)
-    for row in range(1, HALF):
-        weights = tl.sum(tl.where(j == row, system, 0.0), axis=1)
-        change = tl.sum(weights[:, None] * found, axis=0)
-        found -= tl.where(i == row, change[None, :], 0.0)
+def _blocks(system, BLOCKS: tl.constexpr, BELOW: tl.constexpr):
+    """Return the blocks on the diagonal of a square matrix, or BELOW blocks below it; the first of those are 0."""
+    SIZE: tl.constexpr = system.shape[0] // BLOCKS
+    block = tl.arange(0, BLOCKS)
+    wanted = block[:, None, None, None] == block[None, None, :, None] + BELOW
+    return tl.sum(tl.where(wanted, tl.reshape(system, [BLOCKS, SIZE, BLOCKS, SIZE]), 0.0), axis=2)
+
+
+@triton.jit
+def _inverse(system):
+    """Return the inverses of I plus strictly lower matrices [blocks, SIZE, SIZE], by forward substitution."""
+    SIZE: tl.constexpr = system.shape[1]
+    i = tl.arange(0, SIZE)[None, :, None]
+    j = tl.arange(0, SIZE)[None, None, :]
+    found = tl.where(i == j, 1.0, 0.0) + tl.zeros_like(system)
+    for row in tl.static_range(0, SIZE - 1):
+        weights = tl.sum(tl.where(j == row, system, 0.0), axis=2)
+        solved = tl.sum(tl.where(i == row, found, 0.0), axis=1)
+        found -= weights[:, :, None] * solved[:, None, :]
     return found
+
+
+@triton.jit
+def _pairs(blocks):
+    """Return the even and the odd of some matrices [blocks, SIZE, SIZE]."""
+    shape: tl.constexpr = [blocks.shape[0] // 2, 2, blocks.shape[1], blocks.shape[2]]
+    return tl.split(tl.permute(tl.reshape(blocks, shape), 0, 2, 3, 1))
+
+
+@triton.jit
+def _merged(inverse, system, PRECISION: tl.constexpr):
+    """Return the inverses of I plus the system's blocks of twice the size, from those of the blocks."""
+    HALF: tl.constexpr = inverse.shape[0] // 2
+    SIZE: tl.constexpr = inverse.shape[1]
+    _, below = _pairs(_blocks(system, 2 * HALF, 1))
+    first, second = _pairs(inverse)
+    zeros = tl.zeros([HALF, SIZE, SIZE], tl.float32)
+    below = -dot(dot(second, below, zeros, PRECISION), first, zeros, PRECISION)
+    left = tl.reshape(tl.permute(tl.join(first, below), 0, 3, 1, 2), [HALF, 2 * SIZE, SIZE])
+    right = tl.reshape(tl.permute(tl.join(zeros, second), 0, 3, 1, 2), [HALF, 2 * SIZE, SIZE])
+    return tl.reshape(tl.permute(tl.join(left, right), 0, 1, 3, 2), [HALF, 2 * SIZE, 2 * SIZE])
 
 
 @triton.jit(do_not_specialize=["T", "chunks"], do_not_specialize_on_alignment=["b_ptr", "a_ptr"])
@@ -145,89 +168,52 @@ def delta_solve_kernel(  # noqa: PLR0915  # both halves written out
     SHARED: tl.constexpr,
     CHUNK: tl.constexpr,
     D: tl.constexpr,
-    SLICE: tl.constexpr,
     PRECISION: tl.constexpr,
     EXACT: tl.constexpr,
 ):
     """Compute a chunk's gates, normalized queries and keys, and the inverse of its system, for one value head."""
-    HALF: tl.constexpr = CHUNK // 2
     chunk = tl.program_id(0) // W
     head = tl.program_id(0) % W
     rows = (chunks * CHUNK).to(tl.int64)
-    half = tl.arange(0, HALF)
-    top = chunk * CHUNK + half
-    low = top + HALF
-    start_top, beta_top, g_top, _ = rates(
-        b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, top, T, b_stride, a_stride
-    )
-    start_low, beta_low, g_low, _ = rates(
-        b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, low, T, b_stride, a_stride
-    )
-    not_later = half[None, :] <= half[:, None]
-    within_top = (start_top[:, None] == start_top[None, :]) & not_later
-    within_low = (start_low[:, None] == start_low[None, :]) & not_later
-    across = start_low[:, None] == start_top[None, :]
-    sum_top = tl.sum(tl.where(within_top, g_top[None, :], 0.0), axis=1)
-    sum_low = tl.sum(tl.where(within_low, g_low[None, :], 0.0), axis=1)
-    sum_low += tl.sum(tl.where(across, g_top[None, :], 0.0), axis=1)
+    first = chunk * CHUNK
+    lane = tl.arange(0, CHUNK)
+    row = first + lane
+    start, beta, g, _ = rates(b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, row, T, b_stride, a_stride)
+    same = start[:, None] == start[None, :]
+    total = tl.sum(tl.where(same & (lane[:, None] <= lane[None, :]), g[:, None], 0.0), axis=0)
 
     # What of the state before the chunk a row sees, and what of a row is left in the state behind it.
-    first = chunk * CHUNK
-    last_sum = tl.sum(tl.where(half == HALF - 1, sum_low, 0.0), axis=0)
-    last_start = tl.sum(tl.where(half == HALF - 1, start_low, 0), axis=0)
-    gates = gates_ptr + head * rows
+    last_total = tl.sum(tl.where(lane == CHUNK - 1, total, 0.0), axis=0)
+    last_start = tl.sum(tl.where(lane == CHUNK - 1, start, 0), axis=0)
+    gates = gates_ptr + head * rows + row
     plane = W * rows
-    tl.store(gates + top, sum_top)
-    tl.store(gates + low, sum_low)
-    tl.store(gates + plane + top, beta_top)
-    tl.store(gates + plane + low, beta_low)
-    tl.store(gates + 2 * plane + top, tl.where(start_top < first, tl.exp(sum_top), 0.0))
-    tl.store(gates + 2 * plane + low, tl.where(start_low < first, tl.exp(sum_low), 0.0))
-    tl.store(gates + 3 * plane + top, decay(last_sum, sum_top, start_top == last_start))
-    tl.store(gates + 3 * plane + low, decay(last_sum, sum_low, start_low == last_start))
+    tl.store(gates, total)
+    tl.store(gates + plane, beta)
+    tl.store(gates + 2 * plane, tl.where(start < first, tl.exp(total), 0.0))
+    tl.store(gates + 3 * plane, decay(last_total, total, start == last_start))
 
     group = head // SHARED
     stores = head % SHARED == 0
-    q_ptr += group * D
-    k_ptr += group * D
-    q_to = unit_q_ptr + group * rows * D
-    k_to = unit_k_ptr + group * rows * D
     if stores:
-        q_factor_top = _factor(q_ptr, top, T, qkv_stride, D)
-        q_factor_low = _factor(q_ptr, low, T, qkv_stride, D)
-        for key in range(0, D, SLICE):
-            _unit_rows(q_ptr, q_to, q_factor_top, top, T, qkv_stride, key, D, SLICE, True)
-            _unit_rows(q_ptr, q_to, q_factor_low, low, T, qkv_stride, key, D, SLICE, True)
-    factor_top = _factor(k_ptr, top, T, qkv_stride, D)
-    factor_low = _factor(k_ptr, low, T, qkv_stride, D)
-    system_top = tl.zeros([HALF, HALF], tl.float32)
-    system_low = tl.zeros([HALF, HALF], tl.float32)
-    below = tl.zeros([HALF, HALF], tl.float32)
-    for key in range(0, D, SLICE):
-        k_top = _unit_rows(k_ptr, k_to, factor_top, top, T, qkv_stride, key, D, SLICE, stores)
-        k_low = _unit_rows(k_ptr, k_to, factor_low, low, T, qkv_stride, key, D, SLICE, stores)
-        system_top = dot(k_top, tl.trans(k_top), system_top, PRECISION)
-        system_low = dot(k_low, tl.trans(k_low), system_low, PRECISION)
-        below = dot(k_low, tl.trans(k_top), below, PRECISION)
+        _unit_rows(q_ptr + group * D, unit_q_ptr + group * rows * D, row, T, qkv_stride, D, True)
+    k = _unit_rows(k_ptr + group * D, unit_k_ptr + group * rows * D, row, T, qkv_stride, D, stores)
+    system = product(k, tl.trans(k), PRECISION) * beta[:, None]
+    system *= decay(total[:, None], total[None, :], same & (lane[:, None] > lane[None, :]))
 
-    # The systems are transposed: the later row along the second dimension.
-    earlier = half[:, None] < half[None, :]
-    system_top *= beta_top[None, :]
-    system_top *= decay(sum_top[None, :], sum_top[:, None], (start_top[:, None] == start_top[None, :]) & earlier)
-    system_low *= beta_low[None, :]
-    system_low *= decay(sum_low[None, :], sum_low[:, None], (start_low[:, None] == start_low[None, :]) & earlier)
-    below *= beta_low[:, None]
-    below *= decay(sum_low[:, None], sum_top[None, :], across)
-
-    inverse_top = _inverse(system_top, HALF)
-    inverse_low = _inverse(system_low, HALF)
-    inverse_below = -product(product(inverse_low, below, EXACT), inverse_top, EXACT)
+    HALF: tl.constexpr = CHUNK // 2
     TYPE: tl.constexpr = inverse_ptr.dtype.element_ty
-    to = inverse_ptr + (head * rows + first) * CHUNK + half[:, None] * CHUNK + half[None, :]
-    tl.store(to, inverse_top.to(TYPE))
+    inverses = _inverse(_blocks(system, CHUNK // 16, 0))
+    if HALF == 32:
+        inverses = _merged(inverses, system, EXACT)
+    top, low = _pairs(inverses)
+    _, below = _pairs(_blocks(system, 2, 1))
+    top, low, below = tl.reshape(top, [HALF, HALF]), tl.reshape(low, [HALF, HALF]), tl.reshape(below, [HALF, HALF])
+    below = -product(product(low, below, EXACT), top, EXACT)
+    to = at(inverse_ptr, head * rows + first, CHUNK, tl.arange(0, HALF), tl.arange(0, HALF))
+    tl.store(to, top.to(TYPE))
     tl.store(to + HALF, tl.zeros([HALF, HALF], TYPE))
-    tl.store(to + HALF * CHUNK, inverse_below.to(TYPE))
-    tl.store(to + HALF * CHUNK + HALF, inverse_low.to(TYPE))
+    tl.store(to + HALF * CHUNK, below.to(TYPE))
+    tl.store(to + HALF * CHUNK + HALF, low.to(TYPE))
 
 
 @triton.jit(do_not_specialize=["T", "chunks"])

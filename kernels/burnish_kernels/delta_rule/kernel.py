@@ -103,6 +103,12 @@ def _unit_rows(from_ptr, to_ptr, row, T, stride, D: tl.constexpr, STORES):
 
 
 @triton.jit
+def _sum_of_document(begun, total, begins, more):
+    """Add up within a document: what came before one that begins does not count."""
+    return begun | begins, tl.where(begins, more, total + more)
+
+
+@triton.jit
 def _blocks(system, BLOCKS: tl.constexpr, BELOW: tl.constexpr):
     """Return the blocks on the diagonal of a square matrix, or BELOW blocks below it; the first of those are 0."""
     SIZE: tl.constexpr = system.shape[0] // BLOCKS
@@ -180,7 +186,7 @@ def delta_solve_kernel(  # noqa: PLR0915  # both halves written out
     row = first + lane
     start, beta, g, _ = rates(b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, row, T, b_stride, a_stride)
     same = start[:, None] == start[None, :]
-    total = tl.sum(tl.where(same & (lane[:, None] <= lane[None, :]), g[:, None], 0.0), axis=0)
+    _, total = tl.associative_scan(((start == row) & (row < T), g), 0, _sum_of_document)
 
     # What of the state before the chunk a row sees, and what of a row is left in the state behind it.
     last_total = tl.sum(tl.where(lane == CHUNK - 1, total, 0.0), axis=0)

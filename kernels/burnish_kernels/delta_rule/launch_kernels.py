@@ -10,7 +10,7 @@ import torch
 import triton
 
 from burnish_kernels.delta_rule.config import Config, capability_of, config, precision, segments
-from burnish_kernels.delta_rule.gradients.kernel import delta_gradients_kernel
+from burnish_kernels.delta_rule.gradients.kernel import delta_dkeys_kernel, delta_dvalues_kernel
 from burnish_kernels.delta_rule.kernel import delta_output_kernel, delta_project_kernel, delta_solve_kernel
 from burnish_kernels.delta_rule.scan.kernel import (
     delta_dstates_kernel,
@@ -26,7 +26,8 @@ FUNCTIONS = {
     "states": delta_states_kernel,
     "output": delta_output_kernel,
     "dstates": delta_dstates_kernel,
-    "gradients": delta_gradients_kernel,
+    "dvalues": delta_dvalues_kernel,
+    "dkeys": delta_dkeys_kernel,
     "last_states": delta_last_states_kernel,
     "step": delta_step_kernel,
 }
@@ -195,29 +196,38 @@ def launch_backward(
             **segments(),
             **_options(tile),
         )
-        tile = group.config("gradients")
         q, k, v = group.parts(inputs.qkv_TC)
         dq, dk, dv = group.parts(dqkv_TC)
-        delta_gradients_kernel[(common["chunks"] * group.heads,)](
-            do_ptr=do,
-            q_ptr=q,
-            k_ptr=k,
+        chunk_inputs = {
+            "do_ptr": do,
+            **group.scratch("gates", "unit_q", "unit_k", "inverse", "u", "du", "states", "dstates"),
+            "do_stride": do_TJ.stride(0),
+            "qkv_stride": inputs.qkv_TC.stride(0),
+            "dqkv_stride": dqkv_TC.stride(0),
+            "scale": scale,
+            **common,
+        }
+        tile = group.config("dvalues")
+        delta_dvalues_kernel[(common["chunks"] * common["W"],)](
             v_ptr=v,
             **group.gate_inputs(),
             start_ptr=inputs.start_T,
-            **group.scratch("gates", "unit_q", "unit_k", "inverse", "du", "states", "dstates"),
-            dq_ptr=dq,
-            dk_ptr=dk,
             dv_ptr=dv,
             db_ptr=db_TV[:, group.value_heads],
             da_ptr=da_TV[:, group.value_heads],
-            do_stride=do_TJ.stride(0),
-            qkv_stride=inputs.qkv_TC.stride(0),
-            dqkv_stride=dqkv_TC.stride(0),
             db_stride=db_TV.stride(0),
             da_stride=da_TV.stride(0),
-            scale=scale,
-            **common,
+            **chunk_inputs,
+            **tile.constants(inputs.sizes),
+            **_options(tile),
+        )
+        tile = group.config("dkeys")
+        delta_dkeys_kernel[(common["chunks"] * group.heads,)](
+            q_ptr=q,
+            k_ptr=k,
+            dq_ptr=dq,
+            dk_ptr=dk,
+            **chunk_inputs,
             **tile.constants(inputs.sizes),
             **_options(tile),
         )

@@ -1,9 +1,12 @@
-"""Gradients of a gated delta rule's inputs in Triton: one program for a chunk and a key head, with all it serves.
+"""Gradients of a gated delta rule's inputs in Triton: of values and gates first, then of queries and keys.
 
 With S the state before the chunk and x = beta (v - seen k S), the new values are u' = (I + A)^-1 x. So the gradient of
 x is dx = (I + A)^-T du', and that of A is -dx u'^T: neither needs the inverse's gradient. A row of u' is proportional
 to its beta, so that beta's gradient times beta is dx u'. The gradient of g's sum at a row goes over pairs of rows of a
 document and over both states; that of g at a row is the sum over the later rows of its document.
+
+`delta_dvalues_kernel` has a program for a chunk and a value head. It leaves to `delta_dkeys_kernel`, which has one for
+a chunk and a key head with all it serves, what goes through states and pairs of rows, in place of what it read.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.attention.kernel import dot
-from burnish_kernels.delta_rule.kernel import at, normalized, pair_decay, pair_products, product, rates
+from burnish_kernels.delta_rule.kernel import at, normalized, product, rates
 
 
 @triton.jit
@@ -23,10 +26,8 @@ def _raw_gradient(dunit, x):
 
 
 @triton.jit(do_not_specialize=["T", "chunks"], do_not_specialize_on_alignment=["b_ptr", "a_ptr", "db_ptr", "da_ptr"])
-def delta_gradients_kernel(  # noqa: PLR0915  # two loops and their ends
+def delta_dvalues_kernel(  # noqa: PLR0915  # a loop and its end
     do_ptr,  # [T, W E]
-    q_ptr,  # [T, G D], rows as of v
-    k_ptr,  # [T, G D]
     v_ptr,  # [T, W E]
     b_ptr,  # [T, W]
     a_ptr,  # [T, W]
@@ -36,12 +37,11 @@ def delta_gradients_kernel(  # noqa: PLR0915  # two loops and their ends
     gates_ptr,  # [4, W, P]
     unit_q_ptr,  # [G, P, D]
     unit_k_ptr,  # [G, P, D]
-    inverse_ptr,  # [W, P, CHUNK]
-    du_ptr,  # [W, P, E], without what comes from the state behind
+    inverse_ptr,  # [W, P, CHUNK]; behind it the gradients of pairs: reads, and below the diagonal the system's
+    u_ptr,  # [W, P, E], written: new values, as far as they are left behind the chunk
+    du_ptr,  # [W, P, E], without what comes from the state behind; behind it the gradient of what keys ask
     states_ptr,  # [W, N, D, E]
     dstates_ptr,  # [W, N, D, E]
-    dq_ptr,  # [T, G D], rows as of dv
-    dk_ptr,  # [T, G D]
     dv_ptr,  # [T, W E]
     db_ptr,  # [T, W]
     da_ptr,  # [T, W]
@@ -61,103 +61,144 @@ def delta_gradients_kernel(  # noqa: PLR0915  # two loops and their ends
     D: tl.constexpr,
     E: tl.constexpr,
     BLOCK: tl.constexpr,
-    SLICE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Compute the gradients of a chunk for one key head."""
-    TYPE: tl.constexpr = unit_k_ptr.dtype.element_ty
+    """Compute the gradients of a chunk's values and gates for one value head."""
+    TYPE: tl.constexpr = u_ptr.dtype.element_ty
+    chunk = tl.program_id(0) // W
+    head = tl.program_id(0) % W
+    rows = (chunks * CHUNK).to(tl.int64)
+    lane = tl.arange(0, CHUNK)
+    key = tl.arange(0, D)
+    first = (chunk * CHUNK).to(tl.int64)
+    of_head = head * rows + first
+    of_group = head // SHARED * rows + first
+    inside = (first + lane < T)[:, None]
+    gates = gates_ptr + head * rows + first
+    beta = tl.load(gates + W * rows + lane)
+    seen = tl.load(gates + 2 * W * rows + lane)
+    left = tl.load(gates + 3 * W * rows + lane)
+    kept = tl.load(gates + 2 * W * rows + CHUNK - 1)
+    inverse = tl.load(at(inverse_ptr, of_head, CHUNK, lane, lane))
+    dreads = tl.zeros([CHUNK, CHUNK], tl.float32)  # [earlier row, later row]
+    dsystem = tl.zeros([CHUNK, CHUNK], tl.float32)  # [later row, earlier row], times -1
+    dlog_beta = tl.zeros([CHUNK], tl.float32)
+    dsum = tl.zeros([CHUNK], tl.float32)  # of g's sum at each row
+    behind = 0.0  # of g's sum at the last row, through the state behind
+    for value in range(0, E, BLOCK):
+        column = value + tl.arange(0, BLOCK)
+        k = tl.load(at(unit_k_ptr, of_group, D, lane, key))
+        q = tl.load(at(unit_q_ptr, of_group, D, lane, key))
+        state = tl.load(at(states_ptr, of_head // CHUNK * D, E, key, column))
+        dstate = tl.load(at(dstates_ptr, of_head // CHUNK * D, E, key, column))
+        behind += kept * tl.sum(tl.sum(state.to(tl.float32) * dstate.to(tl.float32), axis=1), axis=0)
+        do = tl.load(at(do_ptr + head * E, first, do_stride, lane, column), mask=inside, other=0.0)
+        dsum += tl.sum(do.to(tl.float32) * product(q, state, PRECISION), axis=1) * seen * scale
+
+        told = product(k, dstate, PRECISION) * left[:, None]
+        du = tl.load(at(du_ptr, of_head, E, lane, column)).to(tl.float32)
+        dx = product(tl.trans(inverse), (du + told).to(TYPE), PRECISION)
+        to = at(dv_ptr + head * E, first, dqkv_stride, lane, column)
+        tl.store(to, (dx * beta[:, None]).to(TYPE), mask=inside)
+        tl.store(at(du_ptr, of_head, E, lane, column), (dx * (-seen * beta)[:, None]).to(TYPE))
+
+        asked = product(k, state, PRECISION) * seen[:, None]
+        v = tl.load(at(v_ptr + head * E, first, qkv_stride, lane, column), mask=inside, other=0.0)
+        new = product(inverse, ((v.to(tl.float32) - asked) * beta[:, None]).to(TYPE), PRECISION)
+        tl.store(at(u_ptr, of_head, E, lane, column), (new * left[:, None]).to(TYPE))
+        leaving = tl.sum(new * told, axis=1)
+        behind += tl.sum(leaving, axis=0)
+        dsum -= leaving + tl.sum(dx * asked, axis=1) * beta
+        dlog_beta += tl.sum(dx * new, axis=1)
+        dreads = dot(new.to(TYPE), tl.trans(do), dreads, PRECISION)
+        dsystem = dot(dx.to(TYPE), tl.trans(new.to(TYPE)), dsystem, PRECISION)
+
+    k = tl.load(at(unit_k_ptr, of_group, D, lane, key))
+    q = tl.load(at(unit_q_ptr, of_group, D, lane, key))
+    # Pairs of rows: reads, which take rows from themselves on, above the system, which takes strictly earlier rows.
+    place = chunk * CHUNK + lane
+    start, _, _, slope = rates(b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, place, T, b_stride, a_stride)
+    total = tl.load(gates + lane)
+    same = start[:, None] == start[None, :]
+    reads = lane[:, None] <= lane[None, :]
+    pairs = tl.where(reads, dreads * scale, dsystem * -beta[:, None])
+    pairs *= tl.where(same, tl.exp(-tl.abs(total[:, None] - total[None, :])), 0.0)
+    tl.store(at(inverse_ptr, of_head, CHUNK, lane, lane), pairs.to(TYPE))
+    pairs *= tl.where(reads, product(k, tl.trans(q), PRECISION), -product(k, tl.trans(k), PRECISION))
+    dsum += tl.sum(pairs, axis=0) - tl.sum(pairs, axis=1)
+
+    dsum += tl.where(lane == CHUNK - 1, behind, 0.0)
+    later = same & (lane[:, None] >= lane[None, :])
+    dg = tl.sum(tl.where(later, dsum[:, None], 0.0), axis=0)
+    db = dlog_beta * (1.0 - beta)
+    tl.store(da_ptr + first * da_stride + lane * da_stride + head, (dg * slope).to(TYPE), mask=place < T)
+    tl.store(db_ptr + first * db_stride + lane * db_stride + head, db.to(TYPE), mask=place < T)
+
+
+@triton.jit(do_not_specialize=["T", "chunks"])
+def delta_dkeys_kernel(
+    do_ptr,  # [T, W E]
+    q_ptr,  # [T, G D], rows as of k
+    k_ptr,  # [T, G D]
+    gates_ptr,  # [4, W, P]
+    unit_q_ptr,  # [G, P, D]
+    unit_k_ptr,  # [G, P, D]
+    inverse_ptr,  # [W, P, CHUNK], as left by `delta_dvalues_kernel`
+    u_ptr,  # [W, P, E], the same
+    du_ptr,  # [W, P, E], the same
+    states_ptr,  # [W, N, D, E]
+    dstates_ptr,  # [W, N, D, E]
+    dq_ptr,  # [T, G D], rows as of dk
+    dk_ptr,  # [T, G D]
+    T,
+    chunks,
+    do_stride,
+    qkv_stride,
+    dqkv_stride,
+    scale,
+    W: tl.constexpr,
+    SHARED: tl.constexpr,
+    CHUNK: tl.constexpr,
+    D: tl.constexpr,
+    E: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """Compute the gradients of a chunk's queries and keys for one key head."""
+    TYPE: tl.constexpr = u_ptr.dtype.element_ty
     groups: tl.constexpr = W // SHARED
     chunk = tl.program_id(0) // groups
     group = tl.program_id(0) % groups
     rows = (chunks * CHUNK).to(tl.int64)
     lane = tl.arange(0, CHUNK)
-    key_lane = tl.arange(0, D)
+    key = tl.arange(0, D)
     first = (chunk * CHUNK).to(tl.int64)
-    of_group = group * rows + first
     inside = (first + lane < T)[:, None]
+    q = tl.load(at(unit_q_ptr, group * rows + first, D, lane, key))
+    k = tl.load(at(unit_k_ptr, group * rows + first, D, lane, key))
+    reads = lane[:, None] <= lane[None, :]
     dq = tl.zeros([CHUNK, D], tl.float32)
     dk = tl.zeros([CHUNK, D], tl.float32)
-    for served in range(SHARED):
+    for served in range(0, SHARED):
         head = group * SHARED + served
         of_head = head * rows + first
-        gates = gates_ptr + head * rows
-        beta = tl.load(gates + W * rows + first + lane)
-        seen = tl.load(gates + 2 * W * rows + first + lane)
-        left = tl.load(gates + 3 * W * rows + first + lane)
-        kept = tl.load(gates + 2 * W * rows + first + CHUNK - 1)
-        dreads = tl.zeros([CHUNK, CHUNK], tl.float32)  # [earlier row, later row]
-        dsystem = tl.zeros([CHUNK, CHUNK], tl.float32)  # the same
-        dlog_beta = tl.zeros([CHUNK], tl.float32)
-        dsum = tl.zeros([CHUNK], tl.float32)  # of g's sum at each row
-        behind = 0.0  # of g's sum at the last row, through the state behind
+        seen = tl.load(gates_ptr + (2 * W + head) * rows + first + lane) * scale
         for value in range(0, E, BLOCK):
             column = value + tl.arange(0, BLOCK)
-            asked = tl.zeros([CHUNK, BLOCK], tl.float32)
-            read = tl.zeros([CHUNK, BLOCK], tl.float32)
-            told = tl.zeros([CHUNK, BLOCK], tl.float32)
-            for key in range(0, D, SLICE):
-                slice_key = key + tl.arange(0, SLICE)
-                k = tl.load(at(unit_k_ptr, of_group, D, lane, slice_key))
-                q = tl.load(at(unit_q_ptr, of_group, D, lane, slice_key))
-                state = tl.load(at(states_ptr, of_head // CHUNK * D, E, slice_key, column))
-                dstate = tl.load(at(dstates_ptr, of_head // CHUNK * D, E, slice_key, column))
-                asked = dot(k, state, asked, PRECISION)
-                told = dot(k, dstate, told, PRECISION)
-                read = dot(q, state, read, PRECISION)
-                both = state.to(tl.float32) * dstate.to(tl.float32)
-                behind += kept * tl.sum(tl.sum(both, axis=1), axis=0)
-            v = tl.load(at(v_ptr + head * E, first, qkv_stride, lane, column), mask=inside, other=0.0)
+            state = tl.load(at(states_ptr, of_head // CHUNK * D, E, key, column))
+            dstate = tl.load(at(dstates_ptr, of_head // CHUNK * D, E, key, column))
             do = tl.load(at(do_ptr + head * E, first, do_stride, lane, column), mask=inside, other=0.0)
-            du = tl.load(at(du_ptr, of_head, E, lane, column)).to(tl.float32)
-            inverse = tl.load(at(inverse_ptr, of_head, CHUNK, lane, lane))
-            x = (v.to(tl.float32) - asked * seen[:, None]) * beta[:, None]
-            new = product(inverse, x.to(TYPE), PRECISION)
-            dx = product(tl.trans(inverse), (du + told * left[:, None]).to(TYPE), PRECISION)
-            to = at(dv_ptr + head * E, first, dqkv_stride, lane, column)
-            tl.store(to, (dx * beta[:, None]).to(TYPE), mask=inside)
+            dq = dot((do * seen[:, None]).to(TYPE), tl.trans(state), dq, PRECISION)
+            dk = dot(tl.load(at(du_ptr, of_head, E, lane, column)), tl.trans(state), dk, PRECISION)
+            dk = dot(tl.load(at(u_ptr, of_head, E, lane, column)), tl.trans(dstate), dk, PRECISION)
+        pairs = tl.load(at(inverse_ptr, of_head, CHUNK, lane, lane))
+        dreads = tl.where(reads, pairs, 0.0)
+        dsystem = tl.where(reads, 0.0, pairs)
+        dq = dot(tl.trans(dreads), k, dq, PRECISION)
+        dk = dot(dreads, q, dk, PRECISION)
+        dk = dot(dsystem + tl.trans(dsystem), k, dk, PRECISION)
 
-            dlog_beta += tl.sum(dx * new, axis=1)
-            dsum += tl.sum(do.to(tl.float32) * read, axis=1) * seen * scale
-            dsum -= tl.sum(dx * asked, axis=1) * seen * beta
-            leaving = tl.sum(new * told, axis=1) * left
-            dsum -= leaving
-            behind += tl.sum(leaving, axis=0)
-            low = new.to(TYPE)
-            dreads = dot(low, tl.trans(do), dreads, PRECISION)
-            dsystem = dot(low, tl.trans((-dx).to(TYPE)), dsystem, PRECISION)
-            state = tl.load(at(states_ptr, of_head // CHUNK * D, E, key_lane, column))
-            dq = dot((do * (seen * scale)[:, None]).to(TYPE), tl.trans(state), dq, PRECISION)
-            dk = dot((dx * (-seen * beta)[:, None]).to(TYPE), tl.trans(state), dk, PRECISION)
-            dstate = tl.load(at(dstates_ptr, of_head // CHUNK * D, E, key_lane, column))
-            dk = dot((new * left[:, None]).to(TYPE), tl.trans(dstate), dk, PRECISION)
-
-        # Pairs of rows: what is read, then the system, which takes strictly earlier rows.
-        pairs = pair_decay(gates, start_ptr, chunk, T, CHUNK)
-        dreads *= pairs * scale
-        by_decay = dreads * pair_products(unit_k_ptr, unit_q_ptr, of_group, CHUNK, D, SLICE, PRECISION)
-        dsystem *= tl.where(lane[:, None] < lane[None, :], pairs, 0.0) * beta[None, :]
-        by_decay += dsystem * pair_products(unit_k_ptr, unit_k_ptr, of_group, CHUNK, D, SLICE, PRECISION)
-        dsum += tl.sum(by_decay, axis=0) - tl.sum(by_decay, axis=1)
-        of_reads = dreads.to(TYPE)
-        of_system = dsystem.to(TYPE)
-        k = tl.load(at(unit_k_ptr, of_group, D, lane, key_lane))
-        dq = dot(tl.trans(of_reads), k, dq, PRECISION)
-        dk = dot(of_system, k, dk, PRECISION)
-        dk = dot(tl.trans(of_system), k, dk, PRECISION)
-        dk = dot(of_reads, tl.load(at(unit_q_ptr, of_group, D, lane, key_lane)), dk, PRECISION)
-
-        dsum += tl.where(lane == CHUNK - 1, behind, 0.0)
-        row = chunk * CHUNK + lane
-        start, _, _, slope = rates(b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, row, T, b_stride, a_stride)
-        later = (start[:, None] == start[None, :]) & (lane[:, None] >= lane[None, :])
-        dg = tl.sum(tl.where(later, dsum[:, None], 0.0), axis=0)
-        db = dlog_beta * (1.0 - beta)
-        tl.store(da_ptr + first * da_stride + lane * da_stride + head, (dg * slope).to(TYPE), mask=row < T)
-        tl.store(db_ptr + first * db_stride + lane * db_stride + head, db.to(TYPE), mask=row < T)
-
-    q = tl.load(at(q_ptr + group * D, first, qkv_stride, lane, key_lane), mask=inside, other=0.0)
-    to = at(dq_ptr + group * D, first, dqkv_stride, lane, key_lane)
-    tl.store(to, _raw_gradient(dq, q).to(TYPE), mask=inside)
-    k = tl.load(at(k_ptr + group * D, first, qkv_stride, lane, key_lane), mask=inside, other=0.0)
-    to = at(dk_ptr + group * D, first, dqkv_stride, lane, key_lane)
-    tl.store(to, _raw_gradient(dk, k).to(TYPE), mask=inside)
+    x = tl.load(at(q_ptr + group * D, first, qkv_stride, lane, key), mask=inside, other=0.0)
+    tl.store(at(dq_ptr + group * D, first, dqkv_stride, lane, key), _raw_gradient(dq, x).to(TYPE), mask=inside)
+    x = tl.load(at(k_ptr + group * D, first, qkv_stride, lane, key), mask=inside, other=0.0)
+    tl.store(at(dk_ptr + group * D, first, dqkv_stride, lane, key), _raw_gradient(dk, x).to(TYPE), mask=inside)

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from burnish_kernels.attention.kernel import dot
-from burnish_kernels.delta_rule.kernel import at, normalized, product, rates
+from burnish_kernels.delta_rule.kernel import at, normalized, pair_products, product, rates
 
 
 @triton.jit
@@ -61,6 +61,7 @@ def delta_dvalues_kernel(  # noqa: PLR0915  # a loop and its end
     D: tl.constexpr,
     E: tl.constexpr,
     BLOCK: tl.constexpr,
+    SLICE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """Compute the gradients of a chunk's values and gates for one value head."""
@@ -69,7 +70,6 @@ def delta_dvalues_kernel(  # noqa: PLR0915  # a loop and its end
     head = tl.program_id(0) % W
     rows = (chunks * CHUNK).to(tl.int64)
     lane = tl.arange(0, CHUNK)
-    key = tl.arange(0, D)
     first = (chunk * CHUNK).to(tl.int64)
     of_head = head * rows + first
     of_group = head // SHARED * rows + first
@@ -87,22 +87,30 @@ def delta_dvalues_kernel(  # noqa: PLR0915  # a loop and its end
     behind = 0.0  # of g's sum at the last row, through the state behind
     for value in range(0, E, BLOCK):
         column = value + tl.arange(0, BLOCK)
-        k = tl.load(at(unit_k_ptr, of_group, D, lane, key))
-        q = tl.load(at(unit_q_ptr, of_group, D, lane, key))
-        state = tl.load(at(states_ptr, of_head // CHUNK * D, E, key, column))
-        dstate = tl.load(at(dstates_ptr, of_head // CHUNK * D, E, key, column))
-        behind += kept * tl.sum(tl.sum(state.to(tl.float32) * dstate.to(tl.float32), axis=1), axis=0)
+        asked = tl.zeros([CHUNK, BLOCK], tl.float32)
+        read = tl.zeros([CHUNK, BLOCK], tl.float32)
+        told = tl.zeros([CHUNK, BLOCK], tl.float32)
+        for slice_first in range(0, D, SLICE):
+            key = slice_first + tl.arange(0, SLICE)
+            k = tl.load(at(unit_k_ptr, of_group, D, lane, key))
+            q = tl.load(at(unit_q_ptr, of_group, D, lane, key))
+            state = tl.load(at(states_ptr, of_head // CHUNK * D, E, key, column))
+            dstate = tl.load(at(dstates_ptr, of_head // CHUNK * D, E, key, column))
+            asked = dot(k, state, asked, PRECISION)
+            read = dot(q, state, read, PRECISION)
+            told = dot(k, dstate, told, PRECISION)
+            behind += kept * tl.sum(tl.sum(state.to(tl.float32) * dstate.to(tl.float32), axis=1), axis=0)
         do = tl.load(at(do_ptr + head * E, first, do_stride, lane, column), mask=inside, other=0.0)
-        dsum += tl.sum(do.to(tl.float32) * product(q, state, PRECISION), axis=1) * seen * scale
+        dsum += tl.sum(do.to(tl.float32) * read, axis=1) * seen * scale
+        told *= left[:, None]
+        asked *= seen[:, None]
 
-        told = product(k, dstate, PRECISION) * left[:, None]
         du = tl.load(at(du_ptr, of_head, E, lane, column)).to(tl.float32)
         dx = product(tl.trans(inverse), (du + told).to(TYPE), PRECISION)
         to = at(dv_ptr + head * E, first, dqkv_stride, lane, column)
         tl.store(to, (dx * beta[:, None]).to(TYPE), mask=inside)
         tl.store(at(du_ptr, of_head, E, lane, column), (dx * (-seen * beta)[:, None]).to(TYPE))
 
-        asked = product(k, state, PRECISION) * seen[:, None]
         v = tl.load(at(v_ptr + head * E, first, qkv_stride, lane, column), mask=inside, other=0.0)
         new = product(inverse, ((v.to(tl.float32) - asked) * beta[:, None]).to(TYPE), PRECISION)
         tl.store(at(u_ptr, of_head, E, lane, column), (new * left[:, None]).to(TYPE))
@@ -113,8 +121,6 @@ def delta_dvalues_kernel(  # noqa: PLR0915  # a loop and its end
         dreads = dot(new.to(TYPE), tl.trans(do), dreads, PRECISION)
         dsystem = dot(dx.to(TYPE), tl.trans(new.to(TYPE)), dsystem, PRECISION)
 
-    k = tl.load(at(unit_k_ptr, of_group, D, lane, key))
-    q = tl.load(at(unit_q_ptr, of_group, D, lane, key))
     # Pairs of rows: reads, which take rows from themselves on, above the system, which takes strictly earlier rows.
     place = chunk * CHUNK + lane
     start, _, _, slope = rates(b_ptr, a_ptr, a_log_ptr, dt_bias_ptr, start_ptr, head, place, T, b_stride, a_stride)
@@ -124,7 +130,9 @@ def delta_dvalues_kernel(  # noqa: PLR0915  # a loop and its end
     pairs = tl.where(reads, dreads * scale, dsystem * -beta[:, None])
     pairs *= tl.where(same, tl.exp(-tl.abs(total[:, None] - total[None, :])), 0.0)
     tl.store(at(inverse_ptr, of_head, CHUNK, lane, lane), pairs.to(TYPE))
-    pairs *= tl.where(reads, product(k, tl.trans(q), PRECISION), -product(k, tl.trans(k), PRECISION))
+    by_reads = pair_products(unit_k_ptr, unit_q_ptr, of_group, CHUNK, D, SLICE, PRECISION)
+    by_system = pair_products(unit_k_ptr, unit_k_ptr, of_group, CHUNK, D, SLICE, PRECISION)
+    pairs *= tl.where(reads, by_reads, -by_system)
     dsum += tl.sum(pairs, axis=0) - tl.sum(pairs, axis=1)
 
     dsum += tl.where(lane == CHUNK - 1, behind, 0.0)

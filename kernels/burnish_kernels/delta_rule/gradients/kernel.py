@@ -187,7 +187,7 @@ def delta_dkeys_kernel(
     reads = lane[:, None] <= lane[None, :]
     dq = tl.zeros([CHUNK, D], tl.float32)
     dk = tl.zeros([CHUNK, D], tl.float32)
-    for served in range(0, SHARED):
+    for served in range(SHARED):
         head = group * SHARED + served
         of_head = head * rows + first
         seen = tl.load(gates_ptr + (2 * W + head) * rows + first + lane) * scale

@@ -1,9 +1,9 @@
 """Gated delta rule in Triton: what each chunk needs of itself, and what it puts out.
 
 A chunk's new values solve (I + A) u' = beta (v - seen k S), with A the strictly lower products of its keys, times beta
-and decay, and S the state before it. `delta_solve_kernel` inverts I + A in fp32: blocks of 16 on the diagonal by forward
-substitution, side by side, then products for the blocks below. `delta_project_kernel` sends keys and values through the
-inverse, so that u' = u - w S. `scan` finds the states one after the other; `delta_output_kernel` reads them.
+and decay, and S the state before it. `delta_solve_kernel` inverts I + A in fp32: blocks of 16 on the diagonal side by
+side by forward substitution, then blocks below them by products. `delta_project_kernel` sends keys and values through
+the inverse, so that u' = u - w S. `scan` finds the states one after the other; `delta_output_kernel` reads them.
 
 Documents are told apart by masks within a chunk and by factors that are exactly 0 between chunks, so that the grid
 depends on the number of rows alone. Products of 16-bit tensors are summed in fp32; those of fp32 are true fp32.

@@ -78,7 +78,7 @@ def check(compilation: Compilation, capability: int) -> Compiled:
     if not isinstance(function, triton.JITFunction):
         raise ValueError(f"{compilation.name} is no compilable function; is TRITON_INTERPRET set?")
     signature = complete_signature(compilation)
-    source = ASTSource(function, signature, dict(compilation.constants), _attributes(function, signature))
+    source = ASTSource(function, signature, all_constants(compilation), _attributes(function, signature))
     options = {
         "num_warps": compilation.num_warps,
         "num_stages": compilation.num_stages,
@@ -96,13 +96,21 @@ def shared_limit(capability: int) -> int:
     return HOPPER_SHARED_BYTES if capability == 90 else SHARED_BYTES
 
 
+def all_constants(compilation: Compilation) -> dict[str, Any]:
+    """Return the value of each constant, defaults of the function included."""
+    parameters = getattr(compilation.function, "params", ())
+    defaults = {one.name: one.default for one in parameters if getattr(one, "has_default", False)}
+    return defaults | dict(compilation.constants)
+
+
 def complete_signature(compilation: Compilation) -> dict[str, str | tuple[str, ...]]:
     """Return the signature in the function's order, constants included."""
-    given = {**dict.fromkeys(compilation.constants, "constexpr"), **compilation.signature}
+    known = all_constants(compilation)
+    given = {**dict.fromkeys(known, "constexpr"), **compilation.signature}
     names = compilation.function.arg_names
     constants = {name for name, kind in given.items() if kind == "constexpr"}
-    if set(given) != set(names) or constants != set(compilation.constants):
-        wrong = (set(names) ^ set(given)) | (constants ^ set(compilation.constants))
+    if set(given) != set(names) or constants != set(known):
+        wrong = (set(names) ^ set(given)) | (constants ^ set(known))
         raise ValueError(f"{compilation.name}: no type, no value, or no such argument: {', '.join(sorted(wrong))}")
     if reserved := LAUNCH_WORDS & set(names):
         raise ValueError(f"{compilation.name}: Triton's launch keeps the name {', '.join(sorted(reserved))} for itself")

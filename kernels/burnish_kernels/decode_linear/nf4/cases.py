@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from burnish_kernels.decode_linear.config import DecodeConfig, rank_spans
-from burnish_kernels.decode_linear.nf4.config import choose, from_registers, padded
+from burnish_kernels.decode_linear.nf4.config import choose, padded
 from burnish_kernels.lora_linear.stack import Stack, StackedAdapter
 from burnish_kernels.nf4.cases import random_weight
 from burnish_kernels.registry import CAPABILITIES, Benchmark, Case, Compilation
@@ -18,8 +18,7 @@ from burnish_kernels.registry import CAPABILITIES, Benchmark, Case, Compilation
 # Relative L2 error against the reference in double precision: level, scale and weight are rounded, and x Aᵀ is.
 TOLERANCE = {torch.float16: 3e-3, torch.bfloat16: 2e-2}
 
-HOPPER = (90,)
-OTHERS = tuple(one for one in CAPABILITIES if one not in HOPPER)
+OTHERS = tuple(one for one in CAPABILITIES if one != 90)
 
 # Stack, and rows of the parts of its weight.
 STACKS = {
@@ -60,7 +59,7 @@ def cases() -> list[Case]:
             _case("gap", 2, dtype, splits=1, bias=True),
         ]
         found += [_case("three", rows, dtype, splits=0, gpu_only=True) for rows in (1, 8)]
-        found += [_case("qkv", rows, dtype, splits=0, gpu_only=True) for rows in (1, 8, 17, 64, 128)]
+        found += [_case("qkv", rows, dtype, splits=0, gpu_only=True) for rows in (1, 8, 17, 32)]
         found += [_case("qkv", 16, dtype, splits=0, double=False, bias=True, gpu_only=True)]
     return found
 
@@ -121,9 +120,8 @@ def compilations() -> list[Compilation]:
     from burnish_kernels.decode_linear.nf4 import kernel
 
     found = []
-    uses = ((1, CAPABILITIES), (32, CAPABILITIES), (64, OTHERS), (64, HOPPER), (128, HOPPER))
+    uses = ((1, CAPABILITIES), (32, CAPABILITIES), (64, OTHERS))
     for pointer, (rows, cards) in itertools.product(("*fp16", "*bf16"), uses):
-        registers = from_registers(rows, cards[0])
         for name, double in (("4b-qkv", True), ("4b-down", rows > 1)):
             stack, heights = SHAPES[name]
             tops = tuple(itertools.accumulate(heights[:-1], initial=0))
@@ -131,7 +129,7 @@ def compilations() -> list[Compilation]:
             assert config is not None
             spans = rank_spans(stack, config.block_n)
             assert spans is not None
-            constants = kernel.rank_constants(rows, spans, from_registers=registers) | {
+            constants = kernel.rank_constants(rows, spans) | {
                 "TOPS": tops,
                 "SPANS": spans,
                 "DOUBLE": double,
@@ -145,7 +143,7 @@ def compilations() -> list[Compilation]:
             types = _types(len(heights), double=double)
             names = [one for one in kernel.nf4_kernel.arg_names if one not in constants]
             signature = {one: types.get(one, pointer if one.endswith("_ptr") else "i32") for one in names}
-            word = f"nf4-{name}-{rows}{'-registers' * registers}-{pointer[1:]}{'' if double else '-single'}"
+            word = f"nf4-{name}-{rows}-{pointer[1:]}{'' if double else '-single'}"
             found.append(Compilation(word, kernel.nf4_kernel, signature, constants, config.warps, config.stages, cards))
     return found
 

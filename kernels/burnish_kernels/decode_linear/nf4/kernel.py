@@ -192,9 +192,7 @@ def nf4_kernel(
     finish(total, row, output, B, N, bias_ptr, out_ptr, parts_ptr, counters_ptr, out_stride, SPLITS, HAS_BIAS)
 
 
-def rank_constants(
-    rows: int, spans: tuple[tuple[int, int, int, int], ...], *, from_registers: bool
-) -> dict[str, int | bool]:
+def rank_constants(rows: int, spans: tuple[tuple[int, int, int, int], ...]) -> dict[str, int | bool]:
     """Return the constants of x Aᵀ.
 
     Triton divides all products of a loop among the warps in the same way: by tokens where one of them has no fewer
@@ -204,11 +202,10 @@ def rank_constants(
     Args:
         rows: number of tokens.
         spans: adapters of the outputs.
-        from_registers: whether matrix units read weights from registers.
     """
     tokens = padded(rows)
     ranks = max(32 if tokens == 16 else 16, triton.next_power_of_2(max((span[3] for span in spans), default=16)))
-    return {"RANKS": ranks, "APART": from_registers and ranks <= tokens}
+    return {"RANKS": ranks, "APART": ranks <= tokens}
 
 
 def launch(
@@ -224,9 +221,8 @@ def launch(
     parts_SBN: torch.Tensor | None,
     counters: torch.Tensor,
     config: DecodeConfig,
-    from_registers: bool,
 ) -> None:
-    """Fill `out_BN`; `from_registers` says whether matrix units read weights from there."""
+    """Fill `out_BN`."""
     (rows, inputs), outputs = x_BK.shape, out_BN.shape[1]
     tiles = triton.cdiv(outputs, config.block_n)
     assert len(counters) >= tiles
@@ -254,7 +250,7 @@ def launch(
         out_stride=out_BN.stride(0),
         TOPS=tops,
         SPANS=spans,
-        **rank_constants(rows, spans, from_registers=from_registers),
+        **rank_constants(rows, spans),
         DOUBLE=parts[0].double,
         BLOCK_B=padded(rows),
         BLOCK_N=config.block_n,

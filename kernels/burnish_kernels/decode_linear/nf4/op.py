@@ -14,7 +14,7 @@ import torch
 from burnish_kernels.attention.op import capability
 from burnish_kernels.decode_linear.config import NARROW, DecodeConfig, rank_spans
 from burnish_kernels.decode_linear.nf4 import reference
-from burnish_kernels.decode_linear.nf4.config import choose, from_registers
+from burnish_kernels.decode_linear.nf4.config import choose
 from burnish_kernels.decode_linear.op import counters_of
 from burnish_kernels.dispatch import multiprocessors, use_kernels
 from burnish_kernels.lora_linear.stack import Stack
@@ -128,7 +128,6 @@ def _launch(
         parts_SBN=sums,
         counters=counters_of(x_BK.device),
         config=chosen,
-        from_registers=from_registers(len(x_BK), capability(x_BK.device)),
     )
 
 

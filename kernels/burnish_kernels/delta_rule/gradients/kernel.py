@@ -105,15 +105,16 @@ def delta_dvalues_kernel(  # noqa: PLR0915  # a loop and its end
         told *= left[:, None]
         asked *= seen[:, None]
 
+        # The values' gradient may take the place of the values: it is stored behind the product that has read them all.
+        v = tl.load(at(v_ptr + head * E, first, qkv_stride, lane, column), mask=inside, other=0.0)
+        new = product(inverse, ((v.to(tl.float32) - asked) * beta[:, None]).to(TYPE), PRECISION)
+        tl.store(at(u_ptr, of_head, E, lane, column), (new * left[:, None]).to(TYPE))
+
         du = tl.load(at(du_ptr, of_head, E, lane, column)).to(tl.float32)
         dx = product(tl.trans(inverse), (du + told).to(TYPE), PRECISION)
         to = at(dv_ptr + head * E, first, dqkv_stride, lane, column)
         tl.store(to, (dx * beta[:, None]).to(TYPE), mask=inside)
         tl.store(at(du_ptr, of_head, E, lane, column), (dx * (-seen * beta)[:, None]).to(TYPE))
-
-        v = tl.load(at(v_ptr + head * E, first, qkv_stride, lane, column), mask=inside, other=0.0)
-        new = product(inverse, ((v.to(tl.float32) - asked) * beta[:, None]).to(TYPE), PRECISION)
-        tl.store(at(u_ptr, of_head, E, lane, column), (new * left[:, None]).to(TYPE))
         leaving = tl.sum(new * told, axis=1)
         behind += tl.sum(leaving, axis=0)
         dsum -= leaving + tl.sum(dx * asked, axis=1) * beta

@@ -19,7 +19,7 @@ from burnish_engine.models.transformers_path.plain import load_base
 from support.models.export import CPU, edit_json, tuned_model
 from support.models.small_mixtures import GPT_OSS, PUBLISHED, adapt_experts, make_mixture
 
-QWEN, OLMOE, MIXTRAL, LFM2, QWEN3_5 = (name for name in PUBLISHED if name != GPT_OSS)
+QWEN, _, OLMOE, MIXTRAL, LFM2, _ = (name for name in PUBLISHED if name != GPT_OSS)
 IDS = torch.arange(40).reshape(1, 40)
 
 

@@ -13,10 +13,12 @@ import torch
 
 from burnish_kernels.delta_rule import reference
 from burnish_kernels.delta_rule.sizes import Sizes, heads_at_a_time, workspace_bytes
-from burnish_kernels.dispatch import use_kernels
+from burnish_kernels.dispatch import interpreted, use_kernels
 
 HEAD_SIZES = (16, 32, 64, 128)
 """Head sizes that the kernels are made for."""
+_LEAST_16_BITS = 64
+"""Least head size in 16 bits on a GPU: with narrower tiles, Triton 3.6 computes wrong products for an H200."""
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -60,7 +62,7 @@ def forward(
     _validate_rows(qkv_TC, start_T, {"out": (out, sizes.out_width)})
     _validate_states(qkv_TC, last_R, states_RVDE, sizes)
     o_TJ = qkv_TC.new_empty(len(qkv_TC), sizes.out_width) if out is None else out
-    if not use_kernels(qkv_TC):
+    if not _has_kernels(qkv_TC, sizes):
         found_TJ, states = reference.forward(qkv_TC, b_TV, a_TV, a_log_V, dt_bias_V, start_T, sizes, last_R=last_R)
         if states is not None and states_RVDE is not None:
             states_RVDE.copy_(states)
@@ -127,7 +129,7 @@ def backward(
     )
     if not len(qkv_TC):
         return dqkv_TC, db_TV, da_TV
-    if not use_kernels(qkv_TC):
+    if not _has_kernels(qkv_TC, sizes):
         found = reference.backward(do_TJ, qkv_TC, b_TV, a_TV, a_log_V, dt_bias_V, start_T, sizes)
         return dqkv_TC.copy_(found[0]), db_TV.copy_(found[1]), da_TV.copy_(found[2])
     from burnish_kernels.delta_rule.launch_kernels import DeltaInputs, launch_backward
@@ -215,6 +217,12 @@ def _scratch(
     if workspace.dtype != torch.uint8 or workspace.ndim != 1 or not workspace.is_contiguous():
         raise ValueError(f"the workspace must be [bytes] uint8, contiguous, not {workspace.dtype}")
     return workspace, heads_at_a_time(workspace, rows, sizes, dtype, **flags)
+
+
+def _has_kernels(qkv_TC: torch.Tensor, sizes: Sizes) -> bool:
+    """Return whether the kernels do the passes over documents."""
+    is_wide = min(sizes.key_size, sizes.value_size) >= _LEAST_16_BITS or qkv_TC.element_size() > 2
+    return use_kernels(qkv_TC) and (is_wide or interpreted())
 
 
 def _validate(

@@ -140,7 +140,7 @@ def compilations() -> list[Compilation]:
     shapes += [(16, 8, 128, torch.float32)]
     for heads, kv_heads, width, dtype in shapes:
         for rules in (False, True):
-            switches = {"HAS_WINDOW": rules, "HAS_SINKS": rules}
+            switches = {"HAS_WINDOW": rules, "HAS_SINKS": rules, "OVERLAPS": False}
             constants = {
                 "M": kv_heads,
                 **kernel.sizes(width, heads // kv_heads, PAGE, dtype.itemsize),
@@ -164,7 +164,9 @@ def compilations() -> list[Compilation]:
                     kernel.STAGES,
                 )
             )
-            constants = {"D": width, "WIDTH": constants["WIDTH"], "SPLITS": 8, "BLOCK_S": 8, "HAS_SINKS": rules}
+            constants = {"D": width, "WIDTH": constants["WIDTH"], "SPLITS": 8, "BLOCK_S": 8, "HAS_SINKS": rules} | {
+                "OVERLAPS": False
+            }
             signature = {
                 name: _type(name, TYPES[dtype]) for name in kernel.join_kernel.arg_names if name not in constants
             }

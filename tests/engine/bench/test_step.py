@@ -151,12 +151,16 @@ def test_8_bit_products_in_fp32_are_not_measured():
         StepBench(options(products="fp8"))
 
 
+UNLISTED = {"qwen1.5-moe-a2.7b": {14_315_784_192}}
+"""Published weights of models that are not in the catalog."""
+
+
 @pytest.mark.parametrize("name", [name for name in shapes.CONFIGS if name != "tiny"])
 def test_every_shape_is_as_large_as_its_model_and_has_a_vocabulary_for_the_documents(name):
     spec = shapes.shape(name)
     assert spec.vocab_size > LAST_ID
     called = {"llama-3.1-70b": "llama-3.3-70b"}.get(name, name)
-    published = {model.parameters for model in catalog() if called in model.name.lower()}
+    published = {model.parameters for model in catalog() if called in model.name.lower()} | UNLISTED.get(name, set())
     if name != "gpt-oss-20b":  # its experts are stored packed
         (weights,) = published
         assert sum(map(math.prod, family(spec.family).tensors(spec).values())) == pytest.approx(weights, rel=1e-6)

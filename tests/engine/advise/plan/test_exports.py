@@ -21,7 +21,9 @@ QWEN3 = {
 }  # fmt: skip
 MOE = {**QWEN3, "model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 NORMALIZED = {**MOE, "norm_topk_prob": True}
-OTHER_MOE = {**MOE, "model_type": "qwen2_moe", "shared_expert_intermediate_size": 32}
+OTHER_MOE = {
+    **MOE, "model_type": "qwen3_next", "shared_expert_intermediate_size": 32, "layer_types": ["full_attention"] * 2,
+}  # fmt: skip
 """Config of a mixture whose family Burnish does not know in detail."""
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 

@@ -68,7 +68,7 @@ FIRST = [
     ("single_5090", "desktop", 4, 15),
     ("h100", "phone", 1.5, 3.5),
     ("h100", "laptop", 7, 9),
-    ("h100", "desktop", 12, 16),
+    ("h100", "desktop", 12, 36),
     ("h200", "laptop", 7, 9),
     ("unified_gb10", "laptop", 4, 9),
     ("cpu_16", "laptop", 0.1, 1),

@@ -14,12 +14,9 @@ from support.runs.tiny_runs import of_kind, tiny_recipe
 
 @pytest.fixture(scope="module")
 def mixture(tmp_path_factory):
-    """A recipe on a tiny mixture with a shared expert, of which no GGUF is made; its attention is adapted."""
+    """A recipe on a tiny mixture of which no GGUF is made; its attention is adapted."""
     folder = tmp_path_factory.mktemp("mixture")
-    make_model(
-        folder / "base", "qwen2_moe", hidden_size=32, intermediate_size=32, moe_intermediate_size=32,
-        shared_expert_intermediate_size=32, num_experts=4, num_experts_per_tok=2,
-    )  # fmt: skip
+    make_model(folder / "base", "flex_olmo", hidden_size=32, intermediate_size=32, num_experts=4, num_experts_per_tok=2)
     recipe = tiny_recipe(folder, rows=12, max_steps=2)
     targets = recipe.adapter.model_copy(update={"targets": ["q_proj", "k_proj", "v_proj", "o_proj"]})
     path = folder / "recipe.toml"

@@ -1,6 +1,7 @@
 """Everything that has to be seen on a GPU, by name, each within ten minutes on one large card.
 
-    python tests/bench on_gpu --out results tests cards contexts context24 grid offload curve mixes replies masking
+    python tests/bench on_gpu --out results tests cards contexts context24 grid offload curve mixes replies hybrids
+        masking
 
 Writes `NAME.jsonl` (rows) or `NAME.log` (what was said) into the folder, and continues after failures. `tests` share
 the card among eight processes; everything else that is timed runs alone. With `--side-by-side` each job has a GPU of
@@ -155,6 +156,27 @@ def replies(out: Path) -> None:
     _run(script("same_replies", "--device", "cuda"), out / "replies.log")
 
 
+def hybrids(out: Path) -> None:
+    """Qwen3.5: its kernels and captured steps, steps of 16,384 tokens in 16 and 8 bits, and small cards at 4,096.
+
+    `peers --models qwen3.5-0.8b qwen3.5-4b --length 2048 --attention sdpa` has Unsloth's figures beside.
+    """
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-n", "8"]
+    kernels = ["tests/kernels", "-k", "delta or conv_silu or gated_norm or head_gate or nf4"]
+    engine = ["tests/engine/train/fast", "tests/engine/models", "-k", "qwen3-5 or qwen2-moe"]
+    for tests_of in (kernels, engine):
+        _run([*command, *tests_of], out / "hybrids.log")
+    for shape, method in (("qwen3.5-0.8b", "lora"), ("qwen3.5-4b", "qlora"), ("qwen3.5-9b", "qlora")):
+        for products in ("16", "fp8", "int8"):
+            settings = ["--shape", shape, "--method", method, "--tokens", 16384, "--products", products]
+            _row(settings, out / "hybrids.jsonl", shape=shape, products=products)
+    for shape, card in (("qwen3.5-4b", 5.0), ("qwen3.5-9b", 8.0), ("qwen3.5-35b-a3b", 22.0)):
+        settings = ["--shape", shape, "--method", "qlora", "--tokens", 4096, "--budget-gib", card]
+        _row(settings, out / "hybrids.jsonl", shape=shape, card_gib=card)
+    for shape in ("qwen3.5-0.8b", "qwen3.5-4b"):
+        _run(script("decode", "--shape", shape, "--replies", 1, 64, "--rounds", 1), out / "hybrids.log")
+
+
 def masking(out: Path) -> None:
     """Time steps with Magma and with each optimizer."""
     for optimizer, kind in (
@@ -202,7 +224,8 @@ def _duel(name: str, sides: Path, options: list[str], out: Path, given: Path, li
 
 DUELS: dict[str, Callable[[Path, Path, float], None]] = {job.__name__: job for job in (scratch, lora)}
 JOBS: dict[str, Callable[[Path], None]] = {
-    job.__name__: job for job in (tests, cards, contexts, context24, grid, offload, curve, mixes, replies, masking)
+    job.__name__: job
+    for job in (tests, cards, contexts, context24, grid, offload, curve, mixes, replies, hybrids, masking)
 }
 
 

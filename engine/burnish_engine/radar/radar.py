@@ -1,0 +1,91 @@
+"""Try model types, each in a process of its own with a time limit, and keep what was found as JSON lines."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from burnish_engine.radar.try_type import try_type
+from burnish_engine.radar.verdict import Verdict
+
+LIMIT_S = 300.0
+_PRELOADED = ["transformers.models.auto.modeling_auto", "peft", "burnish_engine.train.run", "burnish_engine.export.job"]
+
+
+def causal_types() -> list[str]:
+    """Return the names of all causal model types of the installed transformers, sorted."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+
+
+def look(names: Sequence[str], kept: Path | None = None, limit_s: float = LIMIT_S) -> Iterator[Verdict]:
+    """Yield what holds of each type, those that are kept from before first.
+
+    Args:
+        names: model types.
+        kept: file of JSON lines that is read and added to, so that a radar that was ended continues; None: nothing is kept.
+        limit_s: seconds that a type may take.
+    """
+    before = _read(kept) if kept and kept.is_file() else {}
+    yield from (before[name] for name in names if name in before)
+    for name in names:
+        if name not in before:
+            verdict = look_at(name, limit_s)
+            if kept:
+                with kept.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(asdict(verdict)) + "\n")
+            yield verdict
+
+
+def look_at(name: str, limit_s: float = LIMIT_S) -> Verdict:
+    """Try one type in a process of its own; where it crashes or hangs, the stages before count.
+
+    Args:
+        name: model type.
+        limit_s: seconds that it may take.
+    """
+    context = _context()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        process = context.Process(target=_try_quietly, args=(name, folder), daemon=True)
+        process.start()
+        process.join(limit_s)
+        hangs = process.is_alive()
+        process.kill()
+        process.join()
+        found = _read(Path(folder, "verdict.json")).get(name, Verdict(name))
+    if hangs or process.exitcode:
+        return replace(found, why="takes too long" if hangs else "crashes")
+    return found
+
+
+def _context() -> multiprocessing.context.BaseContext:
+    """Return how processes start: forked from one that has the libraries loaded, anew where the system forks none."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    return context
+
+
+def _try_quietly(name: str, folder: str) -> None:
+    """Try a type with all that libraries print going into a file, and Burnish's own records beside it."""
+    os.environ["BURNISH_HOME"] = str(Path(folder, "home"))
+    log = os.open(Path(folder, "log.txt"), os.O_WRONLY | os.O_CREAT)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+        os.dup2(log, stream.fileno())
+    try_type(name, Path(folder))
+
+
+def _read(path: Path) -> dict[str, Verdict]:
+    if not path.is_file():
+        return {}
+    found = (Verdict(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
+    return {one.model_type: one for one in found}

@@ -1,0 +1,157 @@
+"""Small models of any causal type that the installed transformers knows, with random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+TEXTS = (
+    "The lamp in the hall is dark again, and the spare one from the shop does not fit.",
+    "My bike makes a noise at every turn of the pedals, as if something were loose inside.",
+    "Soup for 4 people: 2 onions, 3 carrots, 500 g of beans, salt, and an hour of patience.",
+    "The printer takes the paper, thinks about it for a while and gives it back unprinted.",
+)
+"""Rows to train on, and what the tokenizer is made of."""
+_TEMPLATE = (
+    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+_TOKENS, _SPECIAL = 320, ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+_LAYERS, _MOST_LAYERS, _MOST_WEIGHTS, _WINDOW = 4, 8, 40_000_000, 16
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_CHOSEN = ("num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk", "moe_top_k")
+_SMALL = {
+    "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 512, **dict.fromkeys(_EXPERTS, 4), **dict.fromkeys(_CHOSEN, 2),
+    "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64, "moe_shared_expert_intermediate_size": 64,
+    "norm_topk_prob": True, "query_pre_attn_scalar": 32,
+    "shared_intermediate_size": 64, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1,
+    "kv_lora_rank": 32, "q_lora_rank": 32, "qk_rope_head_dim": 16, "qk_nope_head_dim": 16, "v_head_dim": 16,
+    "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_ssm": 128, "mamba_n_groups": 1, "mamba_d_state": 16,
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+    "hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": _TOKENS, "lru_width": 64,
+    "ffn_dim": 128, "d_model": 64, "n_embd": 64, "n_head": 4, "n_heads": 4, "d_ff": 128, "embedding_size": 64,
+    "encoder_layers": 1, "decoder_layers": 2, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "layer_types": ["conv", "full_attention"] * 2, "ffn_hidden_size": 128,
+}  # fmt: skip
+"""Sizes by the names that configs have for them; those that a config does not have are left out."""
+_LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
+
+
+class StaysLargeError(Exception):
+    """A model that its config does not let be made small."""
+
+
+def save_small(model_type: str, folder: Path) -> Path:
+    """Save a small model of a type with random weights and a tokenizer; returns the folder.
+
+    Norms, biases and attention matter in it: weights are spread by 0.8 / sqrt(inputs), vectors by 0.1 around their
+    start, and windows are shorter than the rows.
+
+    Raises:
+        Exception: It cannot be built or computed, with errors of any kind; that of the first sizes tried.
+    """
+    tokenizer = _save_tokenizer(folder)
+    model = _build(model_type, tokenizer)
+    model.save_pretrained(folder)
+    return folder
+
+
+def small_config(model_type: str, sizes: Mapping[str, Any], *, unset: bool = False) -> Any:
+    """Return the config of a type with few and narrow layers, one of each kind at least.
+
+    Args:
+        model_type: name of the type.
+        sizes: sizes and token ids by name; those that the config does not have are left out.
+        unset: whether sizes are given too that the config has and leaves unset.
+    """
+    usual = AutoConfig.for_model(model_type)
+    text = usual.get_text_config()
+    known = text.to_dict()
+    asked = {**sizes, **_layer_sizes(known)}
+    own = {
+        key: value
+        for key, value in asked.items()
+        if known.get(key) is not None or key.endswith("_id") or (unset and key in known)
+    }
+    if text is not usual:
+        for key, value in own.items():
+            setattr(text, key, value)
+        return usual
+    return AutoConfig.for_model(model_type, **own)
+
+
+def _build(model_type: str, tokenizer: Any) -> Any:
+    """Build a model in the first sizes in which it computes, see `save_small`."""
+    ids = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    ids |= {"decoder_start_token_id": ids["bos_token_id"], "vocab_size": len(tokenizer)}
+    usual = {**_SMALL, **ids, "head_dim": 16}
+    failed: list[Exception] = []
+    for sizes, unset in (
+        ({**usual, "head_dim": 32}, False),
+        (usual, False),
+        (usual, True),
+        ({**usual, "num_key_value_heads": 4}, False),
+        (ids, False),
+    ):
+        try:
+            return _computing(small_config(model_type, sizes, unset=unset))
+        except Exception as error:  # noqa: BLE001  transformers fails with errors of any kind
+            failed.append(error)
+    raise failed[0]
+
+
+def _computing(config: Any) -> Any:
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(config)
+    if sum(value.numel() for value in empty.parameters()) > _MOST_WEIGHTS:
+        raise StaysLargeError
+    torch.manual_seed(11)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for value in model.parameters():
+            if value.ndim > 1:
+                value.normal_(0, 0.8 * value.shape[-1] ** -0.5)
+            else:
+                value.add_(0.1 * torch.randn_like(value))
+        model(input_ids=torch.arange(3, 11)[None], use_cache=False)
+    return model
+
+
+def _layer_sizes(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return number of layers, what the config lists for each of them, and windows; every kind of layer stays."""
+    usual = next((count for key in _LAYER_COUNTS if (count := config.get(key))), 0)
+    lists = {key: value for key, value in config.items() if isinstance(value, list) and len(value) == usual}
+    kinds = lists.get("layer_types") or []
+    prefix = next((n for n in range(1, len(kinds) + 1) if set(kinds[:n]) == set(kinds)), 1)
+    layers = min(max(prefix, _LAYERS), _MOST_LAYERS)
+    sizes = dict.fromkeys(_LAYER_COUNTS, layers) | {key: value[:layers] for key, value in lists.items()}
+    if any("sliding" in kind for kind in kinds):
+        sizes["sliding_window"] = _WINDOW
+    return sizes | {"attention_chunk_size": _WINDOW}
+
+
+def _save_tokenizer(folder: Path) -> Any:
+    """Save a byte-level BPE tokenizer, split as SmolLM's is, which llama.cpp knows."""
+    tokenizer = Tokenizer(models.BPE())
+    digits, level = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, level])
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=_TOKENS, special_tokens=list(_SPECIAL), initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in _SPECIAL])
+    unknown, begin, end = _SPECIAL
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=begin, eos_token=end, pad_token=end, unk_token=unknown
+    )
+    fast.chat_template = _TEMPLATE
+    fast.save_pretrained(folder)
+    return fast

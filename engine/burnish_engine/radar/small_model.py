@@ -10,6 +10,8 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from burnish_engine.advise.facts.catalog import published_config
+
 TEXTS = (
     "The lamp in the hall is dark again, and the spare one from the shop does not fit.",
     "My bike makes a noise at every turn of the pedals, as if something were loose inside.",
@@ -26,20 +28,25 @@ _LAYERS, _MOST_LAYERS, _MOST_WEIGHTS, _WINDOW = 4, 8, 40_000_000, 16
 _EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 _CHOSEN = ("num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk", "moe_top_k")
 _SMALL = {
-    "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
     "max_position_embeddings": 512, **dict.fromkeys(_EXPERTS, 4), **dict.fromkeys(_CHOSEN, 2),
     "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64, "moe_shared_expert_intermediate_size": 64,
-    "norm_topk_prob": True, "query_pre_attn_scalar": 32,
-    "shared_intermediate_size": 64, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1,
+    "query_pre_attn_scalar": 32,
+    "shared_intermediate_size": 64, "n_group": 1, "topk_group": 1, "num_expert_group": 1, "num_group": 1, "first_k_dense_replace": 1,
     "kv_lora_rank": 32, "q_lora_rank": 32, "qk_rope_head_dim": 16, "qk_nope_head_dim": 16, "v_head_dim": 16,
     "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_ssm": 128, "mamba_n_groups": 1, "mamba_d_state": 16,
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
-    "hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": _TOKENS, "lru_width": 64,
+    "index_topk": 16, "index_n_heads": 4, "index_head_dim": 32, "qk_head_dim": 32, "rotary_dim": 8, "laurel_rank": 16,
+    "attention_hidden_size": 128, "attention_head_dim": 32, "mamba_dt_rank": 8, "num_heads": 8, "n_groups": 1,
+    "router_hidden_size": 32, "expert_ffn_hidden_size": 64, "shared_experts_intermediate_size": 64,
+    "zero_expert_num": 2, "num_kv_shared_layers": 2, "hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": _TOKENS, "lru_width": 64,
     "ffn_dim": 128, "d_model": 64, "n_embd": 64, "n_head": 4, "n_heads": 4, "d_ff": 128, "embedding_size": 64,
     "encoder_layers": 1, "decoder_layers": 2, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128,
     "encoder_attention_heads": 4, "decoder_attention_heads": 4, "layer_types": ["conv", "full_attention"] * 2, "ffn_hidden_size": 128,
 }  # fmt: skip
 """Sizes by the names that configs have for them; those that a config does not have are left out."""
+_NOT_PUBLISHED = ("model_type", "rope_scaling")
+"""Keys that are not taken from a published config: factors of a rope are for heads of their size."""
 _LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
 
 
@@ -70,37 +77,51 @@ def small_config(model_type: str, sizes: Mapping[str, Any], *, unset: bool = Fal
         sizes: sizes and token ids by name; those that the config does not have are left out.
         unset: whether sizes are given too that the config has and leaves unset.
     """
-    usual = AutoConfig.for_model(model_type)
+    published = {key: value for key, value in published_config(model_type).items() if key not in _NOT_PUBLISHED}
+    usual = AutoConfig.for_model(model_type, **published)
     text = usual.get_text_config()
-    known = text.to_dict()
-    asked = {**sizes, **_layer_sizes(known)}
-    own = {
-        key: value
-        for key, value in asked.items()
-        if known.get(key) is not None or key.endswith("_id") or (unset and key in known)
-    }
-    if text is not usual:
-        for key, value in own.items():
-            setattr(text, key, value)
-        return usual
-    return AutoConfig.for_model(model_type, **own)
+    if text is usual:
+        return AutoConfig.for_model(model_type, **published | _own_sizes(usual, sizes, unset=unset))
+    for part in filter(None, (text, *(getattr(usual, name) for name in usual.sub_configs))):
+        for key, value in _own_sizes(part, sizes, unset=unset).items():
+            setattr(part, key, value)
+    return usual
+
+
+def _own_sizes(config: Any, sizes: Mapping[str, Any], *, unset: bool) -> dict[str, Any]:
+    """Return the sizes that a config has; counts only become smaller, so that what is off stays off."""
+    known, found = config.to_dict(), {}
+    for key, value in {**_head_sizes(known), **sizes, **_layer_sizes(known)}.items():
+        before = known.get(key)
+        if key.endswith("_id"):
+            found[key] = value
+        elif before is not None:
+            counts = type(before) is int and type(value) is int
+            found[key] = min(before, value) if counts else value
+        elif unset and key in known:
+            found[key] = value
+    return found
+
+
+def _head_sizes(config: Mapping[str, Any]) -> dict[str, int]:
+    """Return key heads and a head's size, with the ratios to query heads and width that the config has."""
+    heads, keys, width = (config.get(key) for key in ("num_attention_heads", "num_key_value_heads", "hidden_size"))
+    size = config.get("head_dim")
+    fills = bool(heads and size and heads * size == width)
+    return {"num_key_value_heads": 4 if keys == heads else 2, "head_dim": 16 if fills else 32}
 
 
 def _build(model_type: str, tokenizer: Any) -> Any:
     """Build a model in the first sizes in which it computes, see `save_small`."""
     ids = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
     ids |= {"decoder_start_token_id": ids["bos_token_id"], "vocab_size": len(tokenizer)}
-    usual = {**_SMALL, **ids, "head_dim": 16}
+    usual = {**_SMALL, **ids}
+    narrow = {**usual, "head_dim": 16}
+    alike = {**narrow, "num_key_value_heads": 4}
     failed: list[Exception] = []
-    for sizes, unset in (
-        ({**usual, "head_dim": 32}, False),
-        (usual, False),
-        (usual, True),
-        ({**usual, "num_key_value_heads": 4}, False),
-        (ids, False),
-    ):
+    for sizes, unset in ((usual, 0), (narrow, 0), (alike, 0), (usual, 1), (narrow, 1), (alike, 1), (ids, 0)):
         try:
-            return _computing(small_config(model_type, sizes, unset=unset))
+            return _computing(small_config(model_type, sizes, unset=bool(unset)))
         except Exception as error:  # noqa: BLE001  transformers fails with errors of any kind
             failed.append(error)
     raise failed[0]

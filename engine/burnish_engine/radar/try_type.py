@@ -118,4 +118,4 @@ def _recipe(folder: Path) -> Recipe:
 
 
 def _in_a_word(error: Exception) -> str:
-    return type(error).__name__.removesuffix("Error").lower() if not isinstance(error, BurnishError) else "refused"
+    return "refused" if isinstance(error, BurnishError) else type(error).__name__

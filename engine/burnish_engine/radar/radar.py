@@ -10,11 +10,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from burnish_engine.radar.try_type import try_type
 from burnish_engine.radar.verdict import Verdict
 
-LIMIT_S = 300.0
+LIMIT_S = 120.0
 _PRELOADED = ["transformers.models.auto.modeling_auto", "peft", "burnish_engine.train.run", "burnish_engine.export.job"]
 
 
@@ -30,7 +31,8 @@ def look(names: Sequence[str], kept: Path | None = None, limit_s: float = LIMIT_
 
     Args:
         names: model types.
-        kept: file of JSON lines that is read and added to, so that a radar that was ended continues; None: nothing is kept.
+        kept: file of JSON lines that is read and added to, so that a radar that was ended continues; None: there is
+            none.
         limit_s: seconds that a type may take.
     """
     before = _read(kept) if kept and kept.is_file() else {}
@@ -51,9 +53,8 @@ def look_at(name: str, limit_s: float = LIMIT_S) -> Verdict:
         name: model type.
         limit_s: seconds that it may take.
     """
-    context = _context()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        process = context.Process(target=_try_quietly, args=(name, folder), daemon=True)
+        process = _processes().Process(target=_try_quietly, args=(name, folder), daemon=True)
         process.start()
         process.join(limit_s)
         hangs = process.is_alive()
@@ -65,7 +66,7 @@ def look_at(name: str, limit_s: float = LIMIT_S) -> Verdict:
     return found
 
 
-def _context() -> multiprocessing.context.BaseContext:
+def _processes() -> Any:
     """Return how processes start: forked from one that has the libraries loaded, anew where the system forks none."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")

@@ -20,31 +20,37 @@ TEXTS = (
 )
 """Rows to train on, and what the tokenizer is made of."""
 _TEMPLATE = (
-    "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
+    "{% for message in messages %}"
+    "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 _TOKENS, _SPECIAL = 320, ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _LAYERS, _MOST_LAYERS, _MOST_WEIGHTS, _WINDOW = 4, 8, 40_000_000, 16
-_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-_CHOSEN = ("num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk", "moe_top_k")
-_SMALL = {
-    "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
-    "max_position_embeddings": 512, **dict.fromkeys(_EXPERTS, 4), **dict.fromkeys(_CHOSEN, 2),
-    "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64, "moe_shared_expert_intermediate_size": 64,
-    "query_pre_attn_scalar": 32,
-    "shared_intermediate_size": 64, "n_group": 1, "topk_group": 1, "num_expert_group": 1, "num_group": 1, "first_k_dense_replace": 1,
-    "kv_lora_rank": 32, "q_lora_rank": 32, "qk_rope_head_dim": 16, "qk_nope_head_dim": 16, "v_head_dim": 16,
-    "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_ssm": 128, "mamba_n_groups": 1, "mamba_d_state": 16,
-    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
-    "index_topk": 16, "index_n_heads": 4, "index_head_dim": 32, "qk_head_dim": 32, "rotary_dim": 8, "laurel_rank": 16,
-    "attention_hidden_size": 128, "attention_head_dim": 32, "mamba_dt_rank": 8, "num_heads": 8, "n_groups": 1,
-    "router_hidden_size": 32, "expert_ffn_hidden_size": 64, "shared_experts_intermediate_size": 64,
-    "zero_expert_num": 2, "num_kv_shared_layers": 2, "hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": _TOKENS, "lru_width": 64,
-    "ffn_dim": 128, "d_model": 64, "n_embd": 64, "n_head": 4, "n_heads": 4, "d_ff": 128, "embedding_size": 64,
-    "encoder_layers": 1, "decoder_layers": 2, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128,
-    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "layer_types": ["conv", "full_attention"] * 2, "ffn_hidden_size": 128,
+_NAMES: dict[int, str] = {
+    512: "max_position_embeddings",
+    128: "intermediate_size mamba_d_ssm attention_hidden_size ffn_dim d_ff encoder_ffn_dim decoder_ffn_dim "
+    "ffn_hidden_size",
+    64: "hidden_size moe_intermediate_size shared_expert_intermediate_size moe_shared_expert_intermediate_size "
+    "shared_intermediate_size expert_ffn_hidden_size shared_experts_intermediate_size lru_width d_model n_embd "
+    "embedding_size",
+    32: "query_pre_attn_scalar kv_lora_rank q_lora_rank index_head_dim qk_head_dim attention_head_dim "
+    "router_hidden_size",
+    16: "qk_rope_head_dim qk_nope_head_dim v_head_dim mamba_n_heads mamba_d_state linear_key_head_dim "
+    "linear_value_head_dim index_topk laurel_rank hidden_size_per_layer_input",
+    8: "mamba_d_head rotary_dim mamba_dt_rank num_heads",
+    4: "num_attention_heads num_experts num_local_experts n_routed_experts moe_num_experts linear_num_value_heads "
+    "index_n_heads n_head n_heads encoder_attention_heads decoder_attention_heads",
+    2: "num_experts_per_tok num_experts_per_token moe_k moe_topk moe_top_k linear_num_key_heads zero_expert_num "
+    "decoder_layers",
+    1: "n_shared_experts n_group topk_group num_expert_group num_group first_k_dense_replace mamba_n_groups n_groups encoder_layers",
 }  # fmt: skip
-"""Sizes by the names that configs have for them; those that a config does not have are left out."""
+"""Sizes, each with the names that configs have for it; names that a config does not have are left out."""
+_SMALL: dict[str, Any] = {
+    **{name: size for size, names in _NAMES.items() for name in names.split()},
+    "vocab_size_per_layer_input": _TOKENS,
+    "layer_types": ["conv", "full_attention"] * 2,
+    "is_decoder": True,
+}
 _NOT_PUBLISHED = ("model_type", "rope_scaling")
 """Keys that are not taken from a published config: factors of a rope are for heads of their size."""
 _LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
@@ -79,13 +85,9 @@ def small_config(model_type: str, sizes: Mapping[str, Any], *, unset: bool = Fal
     """
     published = {key: value for key, value in published_config(model_type).items() if key not in _NOT_PUBLISHED}
     usual = AutoConfig.for_model(model_type, **published)
-    text = usual.get_text_config()
-    if text is usual:
-        return AutoConfig.for_model(model_type, **published | _own_sizes(usual, sizes, unset=unset))
-    for part in filter(None, (text, *(getattr(usual, name) for name in usual.sub_configs))):
-        for key, value in _own_sizes(part, sizes, unset=unset).items():
-            setattr(part, key, value)
-    return usual
+    parts = {name: part for name in usual.sub_configs if (part := getattr(usual, name, None)) is not None}
+    nested = {name: type(part)(**_own_sizes(part, sizes, unset=unset)).to_dict() for name, part in parts.items()}
+    return AutoConfig.for_model(model_type, **published | _own_sizes(usual, sizes, unset=unset) | nested)
 
 
 def _own_sizes(config: Any, sizes: Mapping[str, Any], *, unset: bool) -> dict[str, Any]:
@@ -150,11 +152,12 @@ def _layer_sizes(config: Mapping[str, Any]) -> dict[str, Any]:
     lists = {key: value for key, value in config.items() if isinstance(value, list) and len(value) == usual}
     kinds = lists.get("layer_types") or []
     prefix = next((n for n in range(1, len(kinds) + 1) if set(kinds[:n]) == set(kinds)), 1)
-    layers = min(max(prefix, _LAYERS), _MOST_LAYERS)
+    shared = min(config.get("num_kv_shared_layers") or 0, 1)  # without layers of their kind before them there are none
+    layers = min(max(prefix + shared, _LAYERS), _MOST_LAYERS)
     sizes = dict.fromkeys(_LAYER_COUNTS, layers) | {key: value[:layers] for key, value in lists.items()}
     if any("sliding" in kind for kind in kinds):
         sizes["sliding_window"] = _WINDOW
-    return sizes | {"attention_chunk_size": _WINDOW}
+    return sizes | {"attention_chunk_size": _WINDOW, "num_kv_shared_layers": shared}
 
 
 def _save_tokenizer(folder: Path) -> Any:

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 from burnish_engine.radar.try_type import try_type
 from burnish_engine.radar.verdict import Verdict
 
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 _PRELOADED = ["transformers.models.auto.modeling_auto", "peft", "burnish_engine.train.run", "burnish_engine.export.job"]
 
 
@@ -77,12 +78,20 @@ def _processes() -> Any:
 
 def _try_quietly(name: str, folder: str) -> None:
     """Try a type with all that libraries print going into a file, and Burnish's own records beside it."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ["BURNISH_HOME"] = str(Path(folder, "home"))
     log = os.open(Path(folder, "log.txt"), os.O_WRONLY | os.O_CREAT)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
         os.dup2(log, stream.fileno())
     try_type(name, Path(folder))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _read(path: Path) -> dict[str, Verdict]:

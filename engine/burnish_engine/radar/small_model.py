@@ -98,8 +98,7 @@ def _own_sizes(config: Any, sizes: Mapping[str, Any], *, unset: bool) -> dict[st
         if key.endswith("_id"):
             found[key] = value
         elif before is not None:
-            counts = type(before) is int and type(value) is int
-            found[key] = min(before, value) if counts else value
+            found[key] = min(before, value) if type(before) is int and type(value) is int else value
         elif unset and key in known:
             found[key] = value
     return found

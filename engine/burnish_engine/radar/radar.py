@@ -13,11 +13,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from burnish_engine.contract.paths import HOME_VARIABLE
 from burnish_engine.radar.try_type import try_type
 from burnish_engine.radar.verdict import Verdict
 
 LIMIT_S = 300.0
-_PRELOADED = ["transformers.models.auto.modeling_auto", "peft", "burnish_engine.train.run", "burnish_engine.export.job"]
+_PRELOADED = ["transformers.models.auto.modeling_auto", "burnish_engine.train.run", "burnish_engine.export.job"]
+"""Not PEFT: where there is a GPU its bitsandbytes begins CUDA, which no fork survives."""
 
 
 def causal_types() -> list[str]:
@@ -27,7 +29,7 @@ def causal_types() -> list[str]:
     return sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 
 
-def look(names: Sequence[str], kept: Path | None = None, limit_s: float = LIMIT_S) -> Iterator[Verdict]:
+def scan(names: Sequence[str], kept: Path | None = None, limit_s: float = LIMIT_S) -> Iterator[Verdict]:
     """Yield what holds of each type, those that are kept from before first.
 
     Args:
@@ -36,18 +38,18 @@ def look(names: Sequence[str], kept: Path | None = None, limit_s: float = LIMIT_
             none.
         limit_s: seconds that a type may take.
     """
-    before = _read(kept) if kept and kept.is_file() else {}
+    before = _read(kept) if kept else {}
     yield from (before[name] for name in names if name in before)
     for name in names:
         if name not in before:
-            verdict = look_at(name, limit_s)
+            verdict = scan_one(name, limit_s)
             if kept:
                 with kept.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(asdict(verdict)) + "\n")
             yield verdict
 
 
-def look_at(name: str, limit_s: float = LIMIT_S) -> Verdict:
+def scan_one(name: str, limit_s: float = LIMIT_S) -> Verdict:
     """Try one type in a process of its own; where it crashes or hangs, the stages before count.
 
     Args:
@@ -77,9 +79,9 @@ def _processes() -> Any:
 
 
 def _try_quietly(name: str, folder: str) -> None:
-    """Try a type with all that libraries print going into a file, and Burnish's own records beside it."""
+    """Try a type on the processor, with all that libraries print going into a file, and Burnish's records beside it."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.environ["BURNISH_HOME"] = str(Path(folder, "home"))
+    os.environ |= {HOME_VARIABLE: str(Path(folder, "home")), "CUDA_VISIBLE_DEVICES": ""}
     log = os.open(Path(folder, "log.txt"), os.O_WRONLY | os.O_CREAT)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

@@ -42,7 +42,8 @@ _NAMES: dict[int, str] = {
     "index_n_heads n_head n_heads encoder_attention_heads decoder_attention_heads",
     2: "num_experts_per_tok num_experts_per_token moe_k moe_topk moe_top_k linear_num_key_heads zero_expert_num "
     "decoder_layers",
-    1: "n_shared_experts n_group topk_group num_expert_group num_group first_k_dense_replace mamba_n_groups n_groups encoder_layers",
+    1: "n_shared_experts n_group topk_group num_expert_group num_group first_k_dense_replace mamba_n_groups n_groups "
+    "encoder_layers",
 }  # fmt: skip
 """Sizes, each with the names that configs have for it; names that a config does not have are left out."""
 _SMALL: dict[str, Any] = {
@@ -67,7 +68,7 @@ def save_small(model_type: str, folder: Path) -> Path:
     start, and windows are shorter than the rows.
 
     Raises:
-        Exception: It cannot be built or computed, with errors of any kind; that of the first sizes tried.
+        Exception: transformers cannot build or compute it, with errors of any kind; that of the first sizes tried.
     """
     tokenizer = _save_tokenizer(folder)
     model = _build(model_type, tokenizer)

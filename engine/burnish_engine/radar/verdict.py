@@ -1,4 +1,4 @@
-"""What holds of a model type, and the page of the guide that says so."""
+"""The verdict on a model type, and the page of the guide that lists all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Verdict:
-    """How far a model type gets. No measured numbers, which vary.
+    """The verdict on how far a model type gets, without measured numbers, which vary.
 
     Attributes:
         model_type: name of the type in config.json.
@@ -42,7 +42,7 @@ def page(verdicts: Sequence[Verdict], version: str) -> str:
     """Return the guide's page.
 
     Args:
-        verdicts: what holds of each type.
+        verdicts: verdict on each type.
         version: version of transformers.
     """
     fast = sum(one.plans == "fast" for one in verdicts)

@@ -10,7 +10,7 @@ import transformers
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.paths import assets_dir
-from burnish_engine.radar.radar import causal_types, look, look_at
+from burnish_engine.radar.radar import causal_types, scan, scan_one
 from burnish_engine.radar.small_model import small_config
 from burnish_engine.radar.verdict import Verdict, page
 
@@ -27,17 +27,17 @@ def test_the_page_has_a_row_for_each_type():
 @pytest.mark.long
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_a_type_does_what_the_page_says(name):
-    assert look_at(name).row == ROWS[name]
+    assert scan_one(name).row == ROWS[name]
 
 
 @pytest.mark.long
 def test_a_type_that_takes_too_long_is_said_to():
-    assert look_at("llama", limit_s=0.01).why == "takes too long"
+    assert scan_one("llama", limit_s=0.01).why == "takes too long"
 
 
 @pytest.mark.long
 def test_a_type_that_cannot_be_built_says_why():
-    found = look_at("no such type")
+    found = scan_one("no such type")
     assert found.plans == ""
     assert found.why.startswith("not built: ")
 
@@ -45,7 +45,7 @@ def test_a_type_that_cannot_be_built_says_why():
 def test_kept_verdicts_are_not_tried_again(tmp_path):
     kept = tmp_path / "radar.jsonl"
     kept.write_text(json.dumps(asdict(GREEN)) + "\n", encoding="utf-8")
-    assert list(look(["llama"], kept)) == [GREEN]
+    assert list(scan(["llama"], kept)) == [GREEN]
 
 
 def test_an_unknown_type_is_refused(capsys):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -26,10 +25,9 @@ def radar(
 
     Each is planned, trained, exported to GGUF and compared in llama.cpp, on the processor.
     """
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # no process may be forked once CUDA has begun
     import transformers
 
-    from burnish_engine.radar.radar import causal_types, look
+    from burnish_engine.radar.radar import causal_types, scan
     from burnish_engine.radar.verdict import page
 
     known = causal_types()
@@ -40,7 +38,7 @@ def radar(
             "Give a model_type as config.json has it.",
         )
     found = []
-    for verdict in look(only or known, results):
+    for verdict in scan(only or known, results):
         found.append(verdict)
         (err if table else out).print(" ".join(verdict.row.replace("|", " ").split()), highlight=False, markup=False)
     if table:

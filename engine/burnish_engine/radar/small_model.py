@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ _SMALL: dict[str, Any] = {
     "layer_types": ["conv", "full_attention"] * 2,
     "is_decoder": True,
 }
-_NOT_PUBLISHED = ("model_type", "rope_scaling")
+_NOT_PUBLISHED = ("model_type", "wrapper", "rope_scaling")
 """Keys that are not taken from a published config: factors of a rope are for heads of their size."""
 _LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
 
@@ -84,11 +85,16 @@ def small_config(model_type: str, sizes: Mapping[str, Any], *, unset: bool = Fal
         sizes: sizes and token ids by name; those that the config does not have are left out.
         unset: whether sizes are given too that the config has and leaves unset.
     """
+    return _small(partial(AutoConfig.for_model, model_type), model_type, sizes, unset=unset)
+
+
+def _small(make: Callable[..., Any], model_type: str, sizes: Mapping[str, Any], *, unset: bool) -> Any:
+    """Make a config and those in it small, see `small_config`."""
     published = {key: value for key, value in published_config(model_type).items() if key not in _NOT_PUBLISHED}
-    usual = AutoConfig.for_model(model_type, **published)
+    usual = make(**published)
     parts = {name: part for name in usual.sub_configs if (part := getattr(usual, name, None)) is not None}
-    nested = {name: type(part)(**_own_sizes(part, sizes, unset=unset)).to_dict() for name, part in parts.items()}
-    return AutoConfig.for_model(model_type, **published | _own_sizes(usual, sizes, unset=unset) | nested)
+    nested = {name: _small(type(part), part.model_type, sizes, unset=unset).to_dict() for name, part in parts.items()}
+    return make(**published | _own_sizes(usual, sizes, unset=unset) | nested)
 
 
 def _own_sizes(config: Any, sizes: Mapping[str, Any], *, unset: bool) -> dict[str, Any]:

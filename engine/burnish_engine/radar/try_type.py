@@ -83,7 +83,10 @@ def _train(verdict: Verdict, folder: Path) -> Verdict:
     from burnish_engine.train.run import run_training
 
     paths = create_run(_recipe(folder), folder / "run")
-    outcome = run_training(paths, force=True, anyway=True)
+    try:
+        outcome = run_training(paths, force=True, anyway=True)
+    except Exception as error:  # noqa: BLE001  a bug of Burnish's is a finding too
+        return replace(verdict, trains="no", why=f"not trained: {_in_a_word(error)}")
     card = read_card(paths)
     if outcome.exit_code or card is None:
         return replace(verdict, trains="no", why=f"not trained: {outcome.exit_code.name.lower()}")

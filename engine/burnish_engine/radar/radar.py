@@ -17,7 +17,7 @@ from burnish_engine.contract.paths import HOME_VARIABLE
 from burnish_engine.radar.try_type import try_type
 from burnish_engine.radar.verdict import Verdict
 
-LIMIT_S = 300.0
+LIMIT_S = 600.0
 _PRELOADED = ["transformers.models.auto.modeling_auto", "burnish_engine.train.run", "burnish_engine.export.job"]
 """Not PEFT: where there is a GPU its bitsandbytes begins CUDA, which no fork survives."""
 

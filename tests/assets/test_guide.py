@@ -189,7 +189,11 @@ def test_scripts_and_modules_exist(page):
 def _runs_at_once(arguments):
     """Whether a test may run a command: it needs no model, and ends in a moment."""
     name, rest = resolve(arguments)[2:]
-    return name == "list" or (name, rest) == ("plan", []) or (arguments[0] in {"models", "recipe"} and name != "fetch")
+    return (
+        name == "list"
+        or (name, rest) == ("plan", [])
+        or (arguments[0] in {"models", "recipe"} and name not in {"fetch", "radar"})
+    )
 
 
 @cache

@@ -48,6 +48,17 @@ def read_catalog(text: str) -> tuple[CatalogModel, ...]:
     return tuple(_model(entry, document["shape"]) for entry in document["model"])
 
 
+def published_config(model_type: str) -> dict[str, Any]:
+    """Return what config.json says of the first model of a type in the catalog; empty where it has none.
+
+    Args:
+        model_type: name of the type, as in config.json.
+    """
+    document = tomllib.loads((assets_dir() / "models.toml").read_text(encoding="utf-8"))
+    shapes = document["shape"].values()
+    return next((_expand({**shape}) for shape in shapes if shape["model_type"] == model_type), {})
+
+
 def find_model(name: str, models: Iterable[CatalogModel] | None = None) -> CatalogModel | None:
     """Find a model by name, ignoring case; the part after the slash, or the title, is enough where it is unique.
 

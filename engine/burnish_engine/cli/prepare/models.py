@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from burnish_engine.cli.prepare import fetch
+from burnish_engine.cli.prepare import fetch, radar
 from burnish_engine.cli.prepare.targets import DEFAULT_CONTEXT, ContextOption, KindOption, RamOption, target_section
 from burnish_engine.cli.terminal import out, print_json, styled, typed
 from burnish_engine.contract.errors import ExitCode
@@ -57,6 +57,7 @@ app = typer.Typer(
     help="List and download models worth fine-tuning. Without a command: search.",
 )
 app.command("fetch")(fetch.fetch)
+app.command("radar")(radar.radar)
 
 
 @app.command()

@@ -21,7 +21,7 @@ def radar(
     ] = None,
     table: Annotated[bool, typer.Option("--table", help="Print the guide's page.")] = False,
 ) -> int:
-    """Try each causal model type of the installed transformers on a small random model.
+    """Try every causal model type of transformers, each in small.
 
     Each is planned, trained, exported to GGUF and compared in llama.cpp, on the processor.
     """

@@ -41,7 +41,8 @@ def export_adapter_by_expert(source: ModelSource, adapter: Path, out: Path) -> P
 
     Raises:
         UsageError: `out` is not empty, the adapter reaches no experts or has several ranks or alphas for them
-            or leaves their second maps out, or the family is unknown or never has them apart in its files.
+            or leaves their second maps out, or the family is unknown, never has them apart in its files, or has an
+            expert that sees every token.
         SetupError: The folder holds no adapter for this model.
         NoSpaceError: The adapter does not fit the disk.
     """
@@ -67,6 +68,11 @@ def export_adapter_by_expert(source: ModelSource, adapter: Path, out: Path) -> P
     if known.expert_names.transposed:
         raise UsageError(
             f"Files of {known.model_type} never have the experts apart, so no program reads them so.",
+            "Leave out --each-expert.",
+        )
+    if spec is not None and spec.experts is not None and spec.experts.shared_size:
+        raise UsageError(
+            f"PEFT does not read the experts of {known.model_type} from matrices apart: its logits are others.",
             "Leave out --each-expert.",
         )
     tensors = load_file(adapter / WEIGHTS_FILE)

@@ -35,9 +35,11 @@ def test_peft_finds_the_same_in_the_matrices_apart(bases, tmp_path, shape, exper
 
 def test_what_has_no_such_form_is_refused(bases, tmp_path):
     dense, oss = bases("qwen3"), bases("gpt-oss")
-    cases = ((dense, tiny_models.lora(dense, tmp_path / "a")), (oss, tiny_models.lora(oss, tmp_path / "b", experts=2)))
+    cases = [(dense, tiny_models.lora(dense, tmp_path / "a")), (oss, tiny_models.lora(oss, tmp_path / "b", experts=2))]
+    shared = bases("qwen2-moe")
+    cases.append((shared, tiny_models.lora(shared, tmp_path / "d", experts=2)))
     for base, adapter in cases:
-        with pytest.raises(UsageError, match=r"reaches no experts|never have the experts apart"):
+        with pytest.raises(UsageError, match=r"reaches no experts|never have the experts apart|its logits are others"):
             export_adapter_by_expert(parity.model_source(base), adapter, tmp_path / "out")
     with pytest.raises(UsageError, match="name their experts"):
         export_adapter_by_expert(SimpleNamespace(spec=None), tmp_path / "a", tmp_path / "out")

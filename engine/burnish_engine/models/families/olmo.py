@@ -62,6 +62,8 @@ def _olmo2_oddities(spec: DecoderSpec, _config: Config) -> Oddities:
 def _olmo3_metadata(spec: DecoderSpec, _config: Config) -> Metadata:
     rope = spec.rope
     keys: Metadata = {"attention.sliding_window": spec.sliding_window or 0}
+    keys["rope.freq_base_swa"] = float((spec.local_rope or rope).theta)
+    keys["attention.sliding_window_pattern"] = [layer.kind == "sliding_attention" for layer in spec.layers]
     if rope.scaling == "yarn":  # as llama.cpp assumes them; `_olmo3_oddities` refuses others
         keys["rope.scaling.yarn_attn_factor"] = rope.attention_factor
         keys["rope.scaling.yarn_beta_fast"] = rope.beta_fast

@@ -102,7 +102,7 @@ def test_a_verdict_goes_by_the_file_that_the_target_would_run(family, target):
     """A laptop of 16 GiB runs an 8B, and not a 20B; what it cannot run is told with its size."""
     (judged,) = (one.ranked for one in judge_all(card(24), [MIXTURES[family]], target))
     runs = on_target(MIXTURES[family].spec, target)
-    large = target is LAPTOP and family in {"qwen3_moe", "mixtral", "gpt_oss"}
+    large = target is LAPTOP and family in {"qwen3_moe", "qwen3_5_moe_text", "mixtral", "gpt_oss"}
     assert judged.verdict == ("too_big_for_target" if large else "good")
     assert (judged.run_bytes, judged.quant) == (runs.run_bytes, runs.quant)
     assert ("to run" if large else "Trains here") in judged.reason

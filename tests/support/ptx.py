@@ -31,7 +31,7 @@ INSTRUCTIONS = {
 
 
 def run_ptx(text, held, others=None):
-    """What registers hold afterwards, by name.
+    """Values of the registers afterwards, by name.
 
     Args:
         text: instructions, each with one result.

@@ -93,7 +93,7 @@ def test_packed_documents_are_those_alone():
 
 
 def test_a_document_leaves_no_trace_in_the_next():
-    """What lies before a document is masked, not multiplied by a small number."""
+    """Documents before are masked, not multiplied by a small number."""
     start, owns = documents((5, 70, 3))
     given = inputs(78)
     clean = forward(*given, start, SIZES)

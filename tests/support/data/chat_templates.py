@@ -98,7 +98,7 @@ QWEN35_CALLS = (
     "natural language BEFORE the function call, but NOT after\n- If there is no function call available, answer the "
     "question like normal with your current knowledge and do not tell the user about function calls\n</IMPORTANT>"
 )
-"""What Qwen3.5 is told of tools, as its template has it: a model knows these words."""
+"""Text by which Qwen3.5's template tells the model of tools: the model knows these words."""
 
 QWEN35 = (
     "{% if not messages %}{{ raise_exception('No messages provided.') }}{% endif %}"

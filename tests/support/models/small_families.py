@@ -59,7 +59,7 @@ _QWEN3_5 = {
         "rope_theta": 10000000, "rope_type": "default",
     },
 }  # fmt: skip
-"""What the dense models of Qwen3.5 have in common."""
+"""Settings that the dense models of Qwen3.5 share."""
 QWEN3_5 = {
     "Qwen/Qwen3.5-0.8B, text": {
         **_QWEN3_5, "hidden_size": 1024, "intermediate_size": 3584, "num_attention_heads": 8, "num_hidden_layers": 24,

@@ -48,6 +48,7 @@ def read_catalog(text: str) -> tuple[CatalogModel, ...]:
     return tuple(_model(entry, document["shape"]) for entry in document["model"])
 
 
+@functools.cache
 def published_config(model_type: str) -> dict[str, Any]:
     """Return what config.json says of the first model of a type in the catalog; empty where it has none.
 

@@ -122,7 +122,6 @@ def planned_coverage(spec: DecoderSpec, adapter: AdapterSection) -> Coverage:
             (matrix, whole or is_target(matrix, adapter.targets))
             for layer in spec.layers
             for matrix in layer_matrices(spec, layer)
-            if matrix.rows > 1  # the gate of a shared expert is a vector, as `model_shape` counts
         ),
         [] if whole else _adapted_beyond(spec, adapter),
     )

@@ -8,7 +8,7 @@ from typing import Literal
 
 from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.models.families.matrices import ROUTER
+from burnish_engine.models.families.matrices import ROUTER, USUAL_MATRICES
 
 ExpertRole = Literal["gate_up", "down"]
 BLOCKS, SCALES, MXFP4_BLOCK = "_blocks", "_scales", 32
@@ -150,7 +150,7 @@ def router_and_biases(
     experts = spec.experts
     if experts is None or not spec.layers[layer].is_mixture:
         return {}
-    router, *shared_gate = (matrix.name for matrix in matrices if matrix.kind == ROUTER)
+    (router,) = (matrix.name for matrix in matrices if matrix.kind == ROUTER)
     path = path_in_files(f"model.layers.{layer}.{router}", names)
     found: dict[str, tuple[str, tuple[int, ...]]] = {
         "router_weight": (f"{path}.weight", (experts.count, spec.hidden_size))
@@ -159,8 +159,9 @@ def router_and_biases(
         found["router_bias"] = (f"{path}.bias", (experts.count,))
     if experts.selection_bias:
         found["selection_bias"] = (f"model.layers.{layer}.{names.place}.{names.selection_bias}", (experts.count,))
-    for gate in shared_gate:
-        found["shared_gate"] = (f"model.layers.{layer}.{gate}.weight", (1, spec.hidden_size))
+    if experts.shared_size:
+        gate = f"model.layers.{layer}.{USUAL_MATRICES.shared_gate}.weight"
+        found["shared_gate"] = (gate, (1, spec.hidden_size))
     if experts.bias:
         for stack in expert_stacks(spec, layer, matrices):
             found[f"{stack.role}_bias"] = (f"{path_in_files(stack.path, names)}_bias", (experts.count, stack.rows))

@@ -43,7 +43,7 @@ class MatrixNames:
         router: matrix that chooses experts.
         experts: module of the stacks of experts.
         shared_expert: module of the expert that sees every token.
-        shared_gate: matrix of one row whose sigmoid scales that expert's output.
+        shared_gate: map to one number whose sigmoid scales that expert's output; a vector, none of the matrices.
     """
 
     attention_output: str = "o_proj"
@@ -209,7 +209,6 @@ def _experts(names: MatrixNames, sizes: _MatrixSizes) -> list[Matrix]:
         *found,
         *(_matrix(f"{place}.{name}", kind, shared, hidden) for name in ("gate_proj", "up_proj")),
         _matrix(f"{place}.down_proj", kind, hidden, shared),
-        _matrix(names.shared_gate, ROUTER, 1, hidden, form="other"),
     ]
 
 

@@ -44,6 +44,8 @@ ACTIVATIONS = {
 _UNGATED = frozenset({"xielu"})
 """Activations of feed-forwards without a gate; all others have one."""
 LARGEST_HEAD, MOST_TAPS = 256, 16
+DELTA_HEADS = (16, 32, 64, 128)
+"""Sizes of key and value heads that the kernels of gated delta nets are made for (`delta_rule.op.HEAD_SIZES`)."""
 NF4_BLOCK = 64
 """Values that share a scale in NF4; the inputs of an expert's maps are multiples of it."""
 LANGUAGE_MODEL = "model.language_model."
@@ -236,6 +238,7 @@ class Family:
                 spec.activation not in ACTIVATIONS or (spec.activation in _UNGATED) == spec.mlp_gate,
             ),
             (f"has heads of {spec.head_dim} numbers", spec.head_dim > LARGEST_HEAD or spec.head_dim % 8 != 0),
+            *((f"has gated delta heads of {one} numbers", one not in DELTA_HEADS) for one in _delta_heads(spec)),
             ("has query heads that do not share out over its key heads", spec.num_heads % spec.num_kv_heads != 0),
             ("has biases in its feed-forward", spec.mlp_bias),
             ("has sizes that are no multiples of 8", any(size % 8 for size in (spec.hidden_size, *_widths(spec)))),
@@ -318,6 +321,10 @@ def _has_bias(spec: DecoderSpec, layer: LayerSpec, stack: StackName) -> bool:
 def rotary_dim(partial: float, spec: DecoderSpec) -> int:
     """Return how many numbers of each head are rotated, with transformers' rounding."""
     return int(spec.head_dim * partial)
+
+
+def _delta_heads(spec: DecoderSpec) -> tuple[int, ...]:
+    return () if spec.delta is None else (spec.delta.key_dim, spec.delta.value_dim)
 
 
 def _widths(spec: DecoderSpec) -> set[int]:

@@ -9,13 +9,15 @@ from safetensors import safe_open
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM, GraniteMoeHybridConfig, OlmoConfig
 
+from burnish_engine.contract.facts.facts import DeltaSpec
 from burnish_engine.models.checkpoint.source import _read_object
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.checkpoint.weights import Checkpoint
 from burnish_engine.models.decoder.rope_tables import rope_table
 from burnish_engine.models.families import family, why_not_fast
 from burnish_engine.models.families.matrices import STACK_NAMES
-from burnish_engine.models.families.record import ACTIVATIONS
+from burnish_engine.models.families.record import ACTIVATIONS, DELTA_HEADS
+from burnish_kernels.delta_rule import op as delta_rule
 
 from support.models.published import CONFIGS
 from support.models.tiny_models import SHAPES, load, lora, make
@@ -287,10 +289,18 @@ def llama_spec(**changes):
         ({"causal": False}, "attends to later tokens"),
         ({"num_experts": 8}, "is a mixture of experts"),
         ({"hidden_size": 2044}, "multiples of 8"),
+        (
+            {"delta": DeltaSpec(key_heads=2, value_heads=4, key_dim=64, value_dim=96)},
+            "has gated delta heads of 96 numbers",
+        ),
     ],
 )
 def test_what_the_fast_decoder_does_not_do(changes, reason):
     assert reason in family("llama").supported(llama_spec(**changes))
+
+
+def test_delta_heads_are_those_of_the_kernels():
+    assert delta_rule.HEAD_SIZES == DELTA_HEADS
 
 
 def test_ropes_the_fast_decoder_does_not_do():

@@ -1,9 +1,10 @@
 """Block sizes, warps and pipeline depths of the kernels, as data.
 
-Every configuration stays within the 99 KB of shared memory that one program may have on RTX cards. Two families:
-compute capability 9.0 multiplies straight from shared memory, 64 rows by four warps at a time; the others load
-registers first, and spread the warps over columns where the head is wider than the tile is high. On GeForce cards
-products into fp32 run at half rate, so that there what is hidden by the diagonal costs most, and tiles are kept low.
+Every configuration stays within the 99 KB of shared memory that one program may have on RTX cards, but for heads of 256
+on compute capability 9.0. Two families: compute capability 9.0 multiplies straight from shared memory, 64 rows by four
+warps at a time; the others load registers first, and spread the warps over columns where the head is wider than the
+tile is high. On GeForce cards products into fp32 run at half rate, so that there what is hidden by the diagonal costs
+most, and tiles are kept low.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ HOPPER = {
     (128, 2): AttentionConfig(
         64, KernelConfig(2, 32, 8, 3, 128, 1), KernelConfig(2, 32, 8, 2, 128, 1), KernelConfig(4, 32, 4, 3)
     ),
-    (256, 1): AttentionConfig(64, KernelConfig(1, 32, 4, 2), KernelConfig(1, 16, 4, 2), KernelConfig(1, 16, 8, 2)),
-    (256, 2): AttentionConfig(64, KernelConfig(1, 32, 4, 2), KernelConfig(1, 16, 4, 2), KernelConfig(2, 16, 8, 2)),
+    (256, 1): AttentionConfig(64, KernelConfig(1, 32, 4, 2), KernelConfig(1, 16, 4, 2), KernelConfig(1, 32, 8, 2)),
+    (256, 2): AttentionConfig(64, KernelConfig(1, 32, 4, 2), KernelConfig(1, 16, 4, 2), KernelConfig(4, 32, 8, 2)),
 }
 """16-bit types on compute capability 9.0, by padded head size and by whether groups are even (2) or odd (1)."""
 

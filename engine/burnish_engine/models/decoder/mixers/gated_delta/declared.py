@@ -37,7 +37,9 @@ CHUNK = 64
 _REFERENCE: dict[Phase, tuple[float, float, float, float]] = {
     "mixer": (2, 4, 4, 1.5), "mixer_backward": (4, 12, 6.5, 0)
 }  # fmt: skip
-_SCRATCH_PASSES = 2.5  # times that scratch memory is written or read, some of it more than once
+# Time of the delta rule's kernels beside their operations, in passes over their scratch memory, forward and backward.
+# Set by one layer on an H200: 0.56 and 1.85 ms with 16 value heads, 0.96 and 3.38 with 32 (`tests/bench/LOG.md`).
+_SCRATCH_PASSES = (3.75, 9)
 
 
 class GatedDeltaDeclaration(MixerDeclaration):
@@ -148,4 +150,4 @@ def _reference_tensors(delta: DeltaSpec) -> list[LayerTensor]:
 
 
 def _scratch_moved(delta: DeltaSpec, *, backward: bool) -> int:
-    return int(_SCRATCH_PASSES * sum(_scratch(delta, backward=backward)))
+    return int(_SCRATCH_PASSES[backward] * sum(_scratch(delta, backward=backward)))

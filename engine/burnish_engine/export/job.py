@@ -16,7 +16,7 @@ from burnish_engine.export.base.staging import Canceled, never, staging_folder, 
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.write import GgufPlan, plan_gguf, write_gguf
 from burnish_engine.export.preflight import base_type, check_space, checked_types
-from burnish_engine.export.quantize.importance_file import write_importance
+from burnish_engine.export.quantize.importance_file import with_unknown, write_importance
 from burnish_engine.export.quantize.quantize import Quantized, quantize, read_back
 from burnish_engine.export.verify.fidelity import add_score, check_file, probe_texts
 from burnish_engine.export.verify.probe_strings import PROBE_CHATS
@@ -104,7 +104,7 @@ def export_gguf(
         )
         truth = _CheckInputs(tokenizer, expected, reference, Origin(source, adapter, options.rounded))
         file_name = safe_name(name, "model")
-        matrix = _importance_file(reference, staging, weights)
+        matrix = _importance_file(reference, plan, staging, weights)
         run = _ExportRun(plan, staging, file_name, truth, model.threads, stages, canceled, matrix)
         checked = run.check_all(base, wanted)
         digest = weights.adapter.digest if weights.adapter else source.trained_digest
@@ -219,11 +219,12 @@ def _for_quantizing(
     return replace(options, name_map=plan.name_map, hessians=hessians)
 
 
-def _importance_file(reference: Reference, staging: Path, weights: MergedWeights) -> Path | None:
+def _importance_file(reference: Reference, plan: GgufPlan, staging: Path, weights: MergedWeights) -> Path | None:
     if reference.importance is None:
         return None
     path = staging / "importance"
-    write_importance(reference.importance, path, [f"training rows of {weights.source.name}"])
+    shapes = {tensor.name: tensor.shape for tensor in plan.drafting}
+    write_importance(with_unknown(reference.importance, shapes), path, [f"training rows of {weights.source.name}"])
     return path
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from burnish_engine.export.base.staging import Canceled, never
 from burnish_engine.export.checks.settings import check_settings
-from burnish_engine.export.checks.tensors import check_tensors
+from burnish_engine.export.checks.tensors import check_tensors, draft_layers
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.checks.vocabulary import VOCABULARY_ARRAYS, check_vocabulary, wrong_pre_tokenizer
 from burnish_engine.export.gguf.header import read_header
@@ -46,13 +46,14 @@ def check_contents(
     spec = origin.source.spec
     if spec is None:
         return [f"The architecture of {origin.source.name} is not known in detail, so its tensors cannot be compared."]
-    rows = MergedWeights(origin.source, None).shape("model.embed_tokens.weight")[0]
+    base = MergedWeights(origin.source, None)
+    rows = base.shape("model.embed_tokens.weight")[0]
     wanted = read_vocabulary(tokenizer, rows, declared_stops(origin.source))
     vocabulary = check_vocabulary(header, wanted)
     if misread and not vocabulary:
         vocabulary = wrong_pre_tokenizer(path, misread)
     return [
-        *check_settings(header, spec),
+        *check_settings(header, spec, draft_layers(header.architecture, base.others)),
         *vocabulary,
         *check_tensors(path, header, origin, spec, canceled),
     ]

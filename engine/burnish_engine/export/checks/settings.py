@@ -29,12 +29,13 @@ class MetadataSetting:
     """Value that llama.cpp takes where the key is missing; None: the key must be there."""
 
 
-def check_settings(header: GgufHeader, spec: DecoderSpec) -> list[str]:
+def check_settings(header: GgufHeader, spec: DecoderSpec, drafts: int = 0) -> list[str]:
     """Compare every setting.
 
     Args:
         header: header of the file.
         spec: shape of the model.
+        drafts: number of layers for multi-token prediction that the file has behind the model's own.
 
     Returns:
         Findings as sentences; empty where nothing is wrong.
@@ -43,7 +44,7 @@ def check_settings(header: GgufHeader, spec: DecoderSpec) -> list[str]:
     if header.architecture != architecture:
         return [f"Its architecture is {header.architecture!r}; the model's is {architecture!r}."]
     problems = []
-    for setting in _settings(spec, architecture):
+    for setting in [*_settings(spec, architecture), *_layer_counts(spec, drafts)]:
         found = header.metadata.get(f"{architecture}.{setting.key}", setting.default)
         if found is None:
             problems.append(f"It lacks the model's {setting.name} ({setting.key}), {_text(setting.wanted)}.")
@@ -52,6 +53,18 @@ def check_settings(header: GgufHeader, spec: DecoderSpec) -> list[str]:
                 f"Its {setting.name} ({setting.key}) is {_text(found)}; the model's is {_text(setting.wanted)}."
             )
     return problems + _untold_turns(header, spec)
+
+
+def _layer_counts(spec: DecoderSpec, drafts: int) -> list[MetadataSetting]:
+    """List the counts of layers, and which of them have a delta net (llama.cpp's models/qwen35.cpp)."""
+    made = [
+        MetadataSetting("block_count", "number of layers", spec.num_layers + drafts),
+        MetadataSetting("nextn_predict_layers", "number of layers for multi-token prediction", drafts, 0.0),
+    ]
+    if spec.delta is not None:
+        recurrent = tuple(float(layer.kind == "gated_delta") for layer in spec.layers) + (0.0,) * drafts
+        made.append(MetadataSetting("attention.recurrent_layers", "layers with a delta net", recurrent))
+    return made
 
 
 def _untold_turns(header: GgufHeader, spec: DecoderSpec) -> list[str]:
@@ -76,7 +89,6 @@ def _settings(spec: DecoderSpec, architecture: str) -> list[MetadataSetting]:
     convolves = [layer.kind == "short_convolution" for layer in spec.layers]
     keys = tuple(0.0 if skipped else float(spec.num_kv_heads) for skipped in convolves)
     made = [
-        MetadataSetting("block_count", "number of layers", spec.num_layers),
         MetadataSetting("embedding_length", "width", spec.hidden_size),
         MetadataSetting(
             "feed_forward_length", "feed-forward width", spec.dense_intermediate_size or spec.intermediate_size
@@ -130,9 +142,7 @@ def _delta_settings(spec: DecoderSpec) -> list[MetadataSetting]:
     delta = spec.delta
     if delta is None:
         return []
-    recurrent = tuple(float(layer.kind == "gated_delta") for layer in spec.layers)
     return [
-        MetadataSetting("attention.recurrent_layers", "layers with a delta net", recurrent),
         MetadataSetting("ssm.conv_kernel", "width of the convolutions", spec.conv_width),
         MetadataSetting("ssm.state_size", "width of a head of the delta nets", delta.value_dim),
         MetadataSetting("ssm.group_count", "number of key heads of the delta nets", delta.key_heads),

@@ -32,14 +32,20 @@ from burnish_engine.export.quantize.hessian import input_name
 _INTERLEAVED: Final = {"llama", "smollm3", "mistral3", "granite", "granite_swa"}
 """Architectures whose rope turns neighboring rows of a head in llama.cpp; in transformers, rows half a head apart."""
 _ONE_PLUS: Final = {"gemma3", "qwen35", "qwen35moe"}
+_WITH_DRAFTS: Final = {"qwen35", "qwen35moe"}
+"""Architectures whose graph has layers for multi-token prediction."""
 _PLAIN_NORM: Final = "linear_attn.norm.weight"
 """End of the name of the norms that multiply by their weight in all families."""
 _GATE_AND_UP: Final = ".shared_mlp.input_linear.weight"
 """End of the name of a matrix that a file holds as two: gate over up (Granite 4)."""
 _NOT_WRITTEN: Final = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
 """Suffixes of tensors that old checkpoints hold and no file needs."""
-_MTP: Final = "mtp."
-"""Beginning of the names of a layer that predicts a second token, which no file has."""
+_DRAFTS: Final = re.compile(r"mtp\.(?:layers\.(?P<index>\d+)\.(?P<rest>.+)|(?P<around>\w+)\.weight)")
+"""Names of tensors for multi-token prediction: those of a layer, and those around the layers."""
+_AROUND_DRAFTS: Final = {
+    "fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "shared_head_norm"
+}  # fmt: skip
+"""The latter's names in a file, which has them in the first of the layers (llama.cpp's models/qwen35.cpp)."""
 _XIELU: Final = re.compile(r"model\.layers\.(\d+)\.mlp\.act_fn\.(alpha_p|alpha_n|beta|eps)")
 """Parameters of one number that a file has as metadata, a number for each layer."""
 _TABLES: Final = {"token_embd.weight", "output.weight"}
@@ -121,17 +127,13 @@ def expected_tensors(architecture: str, origin: Origin, spec: DecoderSpec) -> di
     """
     weights, gguf_name = TrainedWeights(origin), name_map(gguf_rules(spec.family), spec.num_layers)
     expected: dict[str, ExpectedTensor] = {}
-    for base in weights.names:
+    for base in [*weights.names, *(weights.drafts if architecture in _WITH_DRAFTS else ())]:
         if weights.experts.is_expert(base) or _XIELU.fullmatch(base):
             continue
-        if (
-            base.startswith(_MTP)
-            or base.endswith(_NOT_WRITTEN)
-            or (not weights.has_own_head and base == "lm_head.weight")
-        ):
+        if base.endswith(_NOT_WRITTEN) or (not weights.has_own_head and base == "lm_head.weight"):
             continue
         slack = _MERGED_SLACK if weights.is_changed(base) else 0.0
-        load, name = partial(_arranged, architecture, base, weights, spec), gguf_name(base) or base
+        load, name = partial(_arranged, architecture, base, weights, spec), _name(base, spec, gguf_name)
         if base.endswith(_GATE_AND_UP):
             for part, own in enumerate((name, name.replace("ffn_gate", "ffn_up"))):
                 expected[own] = ExpectedTensor([partial(_half, load, part)], slack)
@@ -144,6 +146,28 @@ def expected_tensors(architecture: str, origin: Origin, spec: DecoderSpec) -> di
     for name, factors in _rope_factors(spec).items():
         expected[name] = ExpectedTensor([partial(torch.clone, factors)], 1e-6)
     return expected
+
+
+def draft_layers(architecture: str, stored: Sequence[str]) -> int:
+    """Count the layers for multi-token prediction that a file must have.
+
+    Args:
+        architecture: architecture of the file.
+        stored: names of the checkpoint's tensors.
+    """
+    found = {match["index"] for name in stored if (match := _DRAFTS.fullmatch(name)) and match["index"]}
+    return len(found) if architecture in _WITH_DRAFTS else 0
+
+
+def _name(base: str, spec: DecoderSpec, gguf_name: Callable[[str], str | None]) -> str:
+    """Name a tensor in the file; those for multi-token prediction are in blocks behind the model's own."""
+    match = _DRAFTS.fullmatch(base)
+    if match is None:
+        return gguf_name(base) or base
+    if match["around"]:
+        return f"blk.{spec.num_layers}.nextn.{_AROUND_DRAFTS.get(match['around'], match['around'])}.weight"
+    first = gguf_name(f"model.layers.0.{match['rest']}") or base
+    return first.replace("blk.0.", f"blk.{spec.num_layers + int(match['index'])}.")
 
 
 def _wrong_numbers(header: GgufHeader, origin: Origin) -> list[str]:
@@ -164,6 +188,8 @@ def _arranged(architecture: str, base: str, weights: TrainedWeights, spec: Decod
     weight = weights.load(base)
     if ".linear_attn." in base:
         weight = _of_delta_net(base, weight.squeeze(1) if weight.ndim == 3 else weight, spec)
+    if base.startswith("mtp.") and weight.ndim == 1:
+        return weight + 1.0
     if architecture in _ONE_PLUS and base.endswith("norm.weight") and not base.endswith(_PLAIN_NORM):
         return weight + 1.0
     if architecture in _INTERLEAVED and (".q_proj." in base or ".k_proj." in base):

@@ -18,8 +18,8 @@ from burnish_engine.contract.facts.facts import ExpertSpec
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.export.weights.nf4_merge import round_trip
 
-_ALONE: Final = re.compile(r"model\.layers\.(\d+)\.\w+\.experts\.(\d+)\.(\w+)\.weight")
-_TOGETHER: Final = re.compile(r"model\.layers\.(\d+)\.\w+\.experts\.(gate_up|down)_proj(_bias|_blocks|_scales|)")
+_ALONE: Final = re.compile(r"(model|mtp)\.layers\.(\d+)\.\w+\.experts\.(\d+)\.(\w+)\.weight")
+_TOGETHER: Final = re.compile(r"(model|mtp)\.layers\.(\d+)\.\w+\.experts\.(gate_up|down)_proj(_bias|_blocks|_scales|)")
 _WRAPPER: Final = re.compile(r"(model\.layers\.(\d+)\..*experts)(\.base_layer)*\.weight")
 _KINDS: Final = {"gate_proj": "gate", "w1": "gate", "up_proj": "up", "w3": "up", "down_proj": "down", "w2": "down"}
 """Name of an expert's matrix in files to what it is."""
@@ -77,12 +77,17 @@ class TrainedExperts:
         found: dict[str, ExpectedStack] = {}
         for name in (*self._base.names, *self._base.others) if self._count else ():
             if alone := _ALONE.fullmatch(name):
-                layer, expert, kind = int(alone[1]), int(alone[2]), _KINDS[alone[3]]
+                layer, expert, kind = self._layer(alone), int(alone[3]), _KINDS[alone[4]]
                 stack = found.setdefault(f"blk.{layer}.ffn_{kind}_exps.weight", self._empty(layer, kind))
                 stack.matrices[expert] = partial(self._from_matrix, name, layer, kind, expert)
             elif together := _TOGETHER.fullmatch(name):
-                found |= self._together(name, int(together[1]), together[2], together[3])
+                found |= self._together(name, self._layer(together), together[3], together[4])
         return found
+
+    def _layer(self, match: re.Match[str]) -> int:
+        """The number of the block in a file, where layers for multi-token prediction come behind the model's own."""
+        spec = self._base.source.spec
+        return int(match[2]) + (spec.num_layers if spec is not None and match[1] == "mtp" else 0)
 
     def _empty(self, layer: int, kind: str, *, in_mxfp4: bool = False) -> ExpectedStack:
         return ExpectedStack({}, (layer, "down" if kind == "down" else "gate_up") in self._updates, in_mxfp4)

@@ -69,6 +69,11 @@ class TrainedWeights:
         names = self._base.names
         return [*names, _HEAD] if self.has_own_head and _HEAD not in names else names
 
+    @property
+    def drafts(self) -> list[str]:
+        """Names of the checkpoint's tensors for multi-token prediction, which no training changes."""
+        return [name for name in self._base.others if name.startswith("mtp.")]
+
     def is_changed(self, name: str) -> bool:
         """Whether the adapter changes a tensor, so that rounding in fp32 can differ from the writer's."""
         return name in self._updates or name in self._biases

@@ -15,7 +15,7 @@ from burnish_engine.export.gguf.tensor_names import places
 from burnish_engine.export.gguf.value_heads import column_order, row_order
 from burnish_engine.export.weights.experts import ExpertPart, StoredStack
 from burnish_engine.export.weights.merge import MergedWeights
-from burnish_engine.models.checkpoint.wrapper import MTP
+from burnish_engine.models.checkpoint.mtp_layers import with_mtp_layers
 from burnish_engine.models.families.rules.gguf import EXPERT_TENSORS, GgufRules
 
 _IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
@@ -46,11 +46,12 @@ class PlannedTensor:
 def plan_tensors(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) -> list[PlannedTensor]:
     """List every tensor under its GGUF name, in the order of the checkpoint, then stacks of experts, then constants.
 
-    A tied head is left out: the loader uses the embedding again. One-dimensional tensors and routers stay F32.
+    A tied head is left out: the loader uses the embedding again. One-dimensional tensors and routers stay F32. Layers
+    for multi-token prediction follow the model's own where llama.cpp's graph has them, and are left out elsewhere.
 
     Args:
         rules: rules of the family, whose architecture names the tensors.
-        spec: shape of the model.
+        spec: shape of the model in the file, see `file_spec`.
         weights: weights of the model.
 
     Raises:
@@ -61,13 +62,14 @@ def plan_tensors(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) ->
     def load(base: str) -> torch.Tensor:
         return _in_columns(spec, base, changed(rules, spec, base, weights.load(base)))
 
+    names, stacks = weights.names, [*weights.stacks.values()]
+    if rules.has_mtp:
+        names, stacks = [*names, *weights.mtp_names], [*stacks, *weights.mtp_stacks]
     found = places(rules, spec.num_layers)
     planned: list[PlannedTensor] = []
     elsewhere = {*weights.expert_names, *(name for names in _numbers(rules, spec).values() for name in names)}
-    for base in weights.names:
-        if base in elsewhere:
-            continue
-        if base.startswith(MTP) or base.endswith(_IGNORED_SUFFIXES):
+    for base in names:
+        if base in elsewhere or base.endswith(_IGNORED_SUFFIXES):
             continue
         if spec.tied_embeddings and base == "lm_head.weight":
             continue
@@ -86,9 +88,14 @@ def plan_tensors(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) ->
             make = partial(_rows, load, base, part * shape[0], shape)
             precise = len(shape) < 2 or name.endswith(_PRECISE)
             planned.append(PlannedTensor(name, shape, make, full_precision=precise))
-    planned += [one for stack in weights.stacks.values() for one in _stack(weights, stack)]
+    planned += [one for stack in stacks for one in _stack(weights, stack)]
     _check_complete({tensor.name for tensor in planned}, rules, spec)
     return [*planned, *_rope_factors(spec)]
+
+
+def file_spec(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) -> DecoderSpec:
+    """Return the shape of the model with the layers for multi-token prediction that its file has."""
+    return with_mtp_layers(spec, weights.mtp_names) if rules.has_mtp else spec
 
 
 def layer_numbers(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) -> dict[str, list[float]]:

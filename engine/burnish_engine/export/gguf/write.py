@@ -20,7 +20,7 @@ from burnish_engine.contract.paths import safe_name
 from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.gguf.header import ADAPTER_DIGEST, DEQUANTIZED, MERGED_ONTO, MODEL_DIGEST
-from burnish_engine.export.gguf.planned_tensors import PlannedTensor, layer_numbers, plan_tensors
+from burnish_engine.export.gguf.planned_tensors import PlannedTensor, file_spec, layer_numbers, plan_tensors
 from burnish_engine.export.gguf.pre_tokenizer import PRE_KEY, choose_pre_tokenizer
 from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.gguf.vocabulary import Vocabulary, read_vocabulary
@@ -58,6 +58,14 @@ class GgufPlan:
         return int(heads) // int(first) if first and not isinstance(heads, list) else 0
 
     @property
+    def drafting(self) -> list[PlannedTensor]:
+        """Matrices of layers for multi-token prediction, whose inputs no row of text makes known."""
+        counts = [self.metadata.get(key, 0) for key in ("block_count", "nextn_predict_layers")]
+        every, further = (count if isinstance(count, int) else 0 for count in counts)
+        begins = tuple(f"blk.{layer}." for layer in range(every - further, every))
+        return [one for one in self.tensors if one.name.startswith(begins) and not one.full_precision]
+
+    @property
     def experts(self) -> int:
         """Number of experts of a layer; 0 for dense models."""
         count = self.metadata.get("expert_count", 0)
@@ -93,6 +101,7 @@ def plan_gguf(
     if refused is not None or spec is None:
         raise UsageError(*(refused or ("The model's shape is not known.",)))
     rules = gguf_rules(model_type)
+    own, spec = spec.num_layers, file_spec(rules, spec, weights)
     rows = weights.shape("model.embed_tokens.weight")[0]
     vocabulary = read_vocabulary(tokenizer, rows, declared_stops(source))
     plan = GgufPlan(
@@ -101,7 +110,11 @@ def plan_gguf(
             **_general(source, weights, _descriptive_name(name, vocabulary)),
             **layer_numbers(rules, spec, weights),
         },
-        metadata={**rules.all_metadata(spec, source.config), "vocab_size": rows},
+        metadata={
+            **rules.all_metadata(spec, source.config),
+            **_mtp_metadata(spec.num_layers - own),
+            "vocab_size": rows,
+        },
         vocabulary=vocabulary,
         pre_tokenizer="",
         tensors=plan_tensors(rules, spec, weights),
@@ -110,6 +123,11 @@ def plan_gguf(
     if vocabulary.model != "gpt2":
         return plan
     return replace(plan, pre_tokenizer=_try_pre_tokenizers(plan, rules, expected, scratch))
+
+
+def _mtp_metadata(layers: int) -> Metadata:
+    """Return the key by which llama.cpp tells layers for multi-token prediction from the model's own before them."""
+    return {"nextn_predict_layers": layers} if layers else {}
 
 
 def write_gguf(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,19 @@ class Importance:
         """Number of experts, of all layers, that saw no token, and number of all; each counts once."""
         counts = [seen for name, seen in self.routed.items() if "ffn_down" in name]
         return sum(int((seen == 0).sum()) for seen in counts), sum(map(len, counts))
+
+
+def with_unknown(importance: Importance, shapes: Mapping[str, Sequence[int]]) -> Importance:
+    """Add matrices of whose inputs nothing is known: all columns weigh alike.
+
+    llama.cpp's quantizer refuses types of two bits for a matrix that its importance matrix does not have.
+
+    Args:
+        importance: importance matrix of the others.
+        shapes: shape of each such matrix, or stack of experts, rows first, by GGUF name.
+    """
+    alike = {name: np.ones((*shape[:-2], shape[-1]), dtype=np.float32) for name, shape in shapes.items()}
+    return replace(importance, columns=importance.columns | alike)
 
 
 def write_importance(importance: Importance, path: Path, datasets: Sequence[str] = ()) -> None:

@@ -18,6 +18,7 @@ from burnish_engine.export.weights.adapter_weights import AdapterWeights, LowRan
 from burnish_engine.export.weights.experts import ExpertPart, StoredStack, stored_stacks
 from burnish_engine.export.weights.nf4_merge import round_trip
 from burnish_engine.models.checkpoint.meta_model import meta_model, stored_names
+from burnish_engine.models.checkpoint.mtp_layers import is_mtp, mtp_names, with_mtp_layers
 from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.families import family
@@ -36,9 +37,10 @@ class MergedWeights:
     """Read the tensors of a base model, with an adapter merged in, on demand.
 
     For a model that holds further parts, `names` are the language model's tensors by its own names, and `others` are
-    the rest by their names in the files. Tables of whole numbers, such as each token's expert, are in `others` too, and
-    so are experts in MXFP4 that no adapter changes. Adapted ones are unpacked: each stack is one bf16 tensor, which
-    holds MXFP4's values exactly.
+    the rest by their names in the files. Layers for multi-token prediction are in `others`; `mtp_names` and
+    `mtp_stacks` name them as further layers of the model. Tables of whole numbers, such as each token's expert, are in
+    `others` too, and so are experts in MXFP4 that no adapter changes. Adapted ones are unpacked: each stack is one bf16
+    tensor, which holds MXFP4's values exactly.
 
     Every export of an adapter is made from here, so an adapter is refused for the same reasons by all of them.
 
@@ -77,7 +79,9 @@ class MergedWeights:
         self._unpacked = {name: stack for name, stack in self._whole.items() if stack.is_mxfp4}
         packed = {name: own.pop(name) for stack in self._unpacked.values() for name in stack.stored.tensors}
         self._stored = {name: place for name, place in own.items() if stored[place].dtype not in _TABLE_TYPES}
-        self._tensors = stored | {name: stored[place] for name, place in (packed | self._stored).items()}
+        mtp = mtp_names(stored, source.spec.num_layers) if source.spec else {}
+        self.mtp_names, self.mtp_stacks = list(mtp), _mtp_stacks(source, mtp)
+        self._tensors = stored | {name: stored[place] for name, place in (packed | self._stored | mtp).items()}
         self._open: dict[Path, Any] = {}
         self._rounded_experts = _separate_experts([stack for stack in self.stacks.values() if stack.path in rounded])
         self.adapter: AdapterWeights | None = self._renamed(read_adapter(adapter)) if adapter is not None else None
@@ -113,9 +117,10 @@ class MergedWeights:
 
     @property
     def expert_names(self) -> frozenset[str]:
-        """The names, of all `names`, of tensors that hold matrices or biases of experts."""
-        held = {name for stack in self.stacks.values() for name in (*stack.stored.tensors, stack.bias)}
-        return frozenset(held.intersection(self._stored) | self._unpacked.keys())
+        """The names, of all `names` and `mtp_names`, of tensors that hold matrices or biases of experts."""
+        stacks = [*self.stacks.values(), *self.mtp_stacks]
+        held = {name for stack in stacks for name in (*stack.stored.tensors, stack.bias)}
+        return frozenset(held.intersection((*self._stored, *self.mtp_names)) | self._unpacked.keys())
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return a tensor's shape without reading the tensor."""
@@ -347,13 +352,21 @@ class MergedWeights:
 
 def _own_names(source: ModelSource, stored: list[str]) -> dict[str, str]:
     """Map the names of the language model's tensors, as an adapter knows them, to those in the files."""
-    own = {name: name for name in stored}
+    own = {name: name for name in stored if not is_mtp(name)}
     own = source.wrapper.language_model(own) if source.wrapper else own
     known = family(source.spec.family) if source.spec else None
     if known is None or source.spec is None:
         return own
     loaded = {f"{known.stored_path(one.path)}.weight": f"{one.path}.weight" for one in known.modules(source.spec)}
     return {loaded.get(name, name): place for name, place in own.items()}
+
+
+def _mtp_stacks(source: ModelSource, names: Collection[str]) -> list[StoredStack]:
+    """Find the stacks of experts of layers for multi-token prediction, which have such names."""
+    if source.spec is None or not names:
+        return []
+    stacks = stored_stacks(family(source.spec.family), with_mtp_layers(source.spec, names), names)
+    return [stack for stack in stacks.values() if stack.stack.layer >= source.spec.num_layers]
 
 
 def _separate_experts(stacks: list[StoredStack]) -> dict[str, tuple[StoredStack, int, ExpertPart]]:

@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -21,10 +22,12 @@ from burnish_engine.models.checkpoint.meta_model import check_built
 from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.checkpoint.wrapper import Wrapper, other_parts, text_part
+from burnish_engine.models.families import family
 
 TRAINED_WEIGHTS = "model.safetensors"
 """File of a model's weights where a run trained them all."""
-_LANGUAGE_ONLY = "Beside {}, the language model alone is trained; a GGUF holds nothing else."
+_LANGUAGE_ONLY = "Beside {}, the language model alone is trained; a GGUF holds nothing else{}."
+_KEPT = " but the layer for multi-token prediction (mtp), as it was"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
@@ -127,10 +130,16 @@ def open_model(path: str) -> ModelSource:
         cached_model_name(folder.resolve()).rpartition("/")[2] or folder.resolve().name,
         config,
         spec,
-        note=_LANGUAGE_ONLY.format(" and ".join(parts)) if parts else "",
+        note=_LANGUAGE_ONLY.format(" and ".join(parts), _KEPT if _keeps_mtp(spec, parts) else "") if parts else "",
         wrapper=wrapper,
         rows=embedding_rows(config, tensors),
     )
+
+
+def _keeps_mtp(spec: DecoderSpec | None, parts: Sequence[str]) -> bool:
+    """Whether a GGUF of the model holds layers for multi-token prediction."""
+    known = family(spec.family) if spec is not None and "mtp" in parts else None
+    return known is not None and known.gguf is not None and known.gguf.has_mtp
 
 
 def open_trained(folder: Path, base: str) -> ModelSource:

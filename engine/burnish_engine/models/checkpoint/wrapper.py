@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from burnish_engine.models.checkpoint.mtp_layers import is_mtp
 from burnish_engine.models.families import FAMILIES
 
-MTP = "mtp."
-"""Beginning of the names of a layer that predicts a second token (Qwen3.5). transformers does not load it."""
 _Value = TypeVar("_Value")
 
 
@@ -81,7 +80,7 @@ def other_parts(stored: Iterable[str], wrapper: Wrapper | None) -> list[str]:
         stored: names of the checkpoint's tensors.
         wrapper: layout of the checkpoint; None where its names are the language model's own.
     """
-    others = (name for name in stored if (name.startswith(MTP) if wrapper is None else wrapper.text_name(name) is None))
+    others = (name for name in stored if (is_mtp(name) if wrapper is None else wrapper.text_name(name) is None))
     return sorted({name.removeprefix("model.").partition(".")[0] for name in others})
 
 

@@ -1,6 +1,6 @@
 """Qwen3.5, 3.6 and 3.8, dense and as mixtures: gated delta nets in three of four layers, gated attention in the others.
 
-Their wrappers hold a vision tower and a layer that predicts a second token (`mtp`) beside the language model.
+Their wrappers hold a vision tower and a layer for multi-token prediction (`mtp`) beside the language model.
 """
 
 from __future__ import annotations
@@ -130,8 +130,12 @@ _GGUF = GgufRules(
     metadata=_metadata,
     oddities=_oddities,
     rope="own",
+    modules={
+        "eh_proj": ("nextn.eh_proj",), "enorm": ("nextn.enorm",), "hnorm": ("nextn.hnorm",),
+        "shared_head.norm": ("nextn.shared_head_norm",),
+    },
     parameters={"linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"},
-)
+)  # fmt: skip
 QWEN3_5 = Family(
     "qwen3_5_text",
     config=ConfigRules(

@@ -89,7 +89,8 @@ def test_the_gguf_equals_that_of_the_language_model_alone(base, tmp_path):
     WholeModel(base, "fp32", CPU).save(alone)
     whole, text = (GGUFReader(write_16_bit(source, None, tmp_path, name=name)) for name, source in
                    (("whole", base), ("text", open_model(str(alone)))))  # fmt: skip
-    assert {one.name: one.data.tobytes() for one in whole.tensors} == {
+    further = f"blk.{base.spec.num_layers}."  # for multi-token prediction, which transformers does not keep
+    assert {one.name: one.data.tobytes() for one in whole.tensors if not one.name.startswith(further)} == {
         one.name: one.data.tobytes() for one in text.tensors
     }
 

@@ -83,6 +83,11 @@ class GgufRules:
     parameters: Mapping[str, str] = field(default_factory=dict)
     numbers: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def has_mtp(self) -> bool:
+        """Whether llama.cpp's graph has layers for multi-token prediction."""
+        return "eh_proj" in self.modules
+
     def all_metadata(self, spec: DecoderSpec, config: Mapping[str, Any]) -> Metadata:
         """Make the architecture's keys of a model that `advise.facts.gguf_rules` accepts."""
         return {**_usual_metadata(spec), **self.metadata(spec, config)}

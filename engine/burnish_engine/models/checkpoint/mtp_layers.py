@@ -1,0 +1,45 @@
+"""Find a checkpoint's layers for multi-token prediction (MTP), which draft further tokens. Loads no torch.
+
+transformers does not load them, and nothing here trains or runs them: files keep them as they were. llama.cpp numbers
+them behind the model's own layers (conversion/qwen.py, `_QwenMtpMixin`), and so do the names that they get here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from burnish_engine.contract.facts.facts import DecoderSpec
+
+_BEGINNING = "mtp."
+_AROUND = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "shared_head.norm"}
+"""Modules beside the layers, and their names within the first of them."""
+
+
+def is_mtp(stored: str) -> bool:
+    """Whether a stored tensor belongs to layers for multi-token prediction."""
+    return stored.startswith(_BEGINNING)
+
+
+def mtp_names(stored: Iterable[str], layers: int) -> dict[str, str]:
+    """Map the names that the tensors would have in further layers of the model to those in the files.
+
+    Args:
+        stored: names of the checkpoint's tensors.
+        layers: number of the model's own layers.
+    """
+    found = {}
+    for name in filter(is_mtp, stored):
+        module, _, rest = name.removeprefix(_BEGINNING).partition(".")
+        if module == "layers":
+            index, _, rest = rest.partition(".")
+            found[f"model.layers.{layers + int(index)}.{rest}"] = name
+        else:
+            found[f"model.layers.{layers}.{_AROUND.get(module, module)}.{rest}"] = name
+    return found
+
+
+def with_mtp_layers(spec: DecoderSpec, names: Iterable[str]) -> DecoderSpec:
+    """Add the layers that `mtp_names` found to a model's: each is like the model's last layer with attention."""
+    last = max((int(name.split(".")[2]) for name in names), default=-1)
+    like = next((layer for layer in reversed(spec.layers) if layer.attends), spec.layers[-1])
+    return spec.model_copy(update={"layers": [*spec.layers, *[like] * (last + 1 - spec.num_layers)]})

@@ -46,15 +46,20 @@ _MACHINES = (
 
 
 def lock_files(
-    every: Sequence[Pin], users: Iterable[str], compiling: Sequence[Pin], model: Sequence[Pin]
+    every: Sequence[Pin],
+    users: Iterable[str],
+    compiling: Sequence[Pin],
+    model: Sequence[Pin],
+    hybrid: Sequence[Pin],
 ) -> dict[str, str]:
     """The text of each lock file, by its name.
 
     Args:
-        every: all packages but the last two kinds.
+        every: all packages but the last three kinds.
         users: normalized names of the packages that a user needs.
         compiling: what compiling llama-cpp-python needs.
         model: the embedded model.
+        hybrid: kernels for delta nets, which the set-up does not install.
     """
     users = set(users)
     kinds: dict[str, list[Pin]] = {"packages": [], "developers": [], "cu130": [], "llama": []}
@@ -65,7 +70,7 @@ def lock_files(
             kinds["cu130"].append(pin)
         else:
             kinds["packages" if pin.key in users else "developers"].append(pin)
-    kinds |= {"llama-compile": list(compiling), "model": list(model)}
+    kinds |= {"llama-compile": list(compiling), "model": list(model), "hybrid": list(hybrid)}
     return {name: "".join(pin.text() for pin in sorted(pins, key=lambda pin: pin.key)) for name, pins in kinds.items()}
 
 
@@ -102,7 +107,8 @@ def main(options: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sources = {"build": [*project["build-system"]["requires"], *EDITABLE_BUILD], "compiling": COMPILING}
-        sources["model"] = project["project"]["optional-dependencies"]["demo"]
+        extras = project["project"]["optional-dependencies"]
+        sources |= {"model": extras["demo"], "hybrid": extras["hybrid"]}
         for source, lines in sources.items():
             (folder / f"{source}.in").write_text("\n".join(lines) + "\n", encoding="utf-8")
         usual = ["pyproject.toml", str(folder / "build.in"), "--extra", "window", "--extra", "llama"]
@@ -110,8 +116,11 @@ def main(options: Sequence[str]) -> None:
         every = _compiled(folder, before, [*usual, "--extra", "dev"], *options)
         users = {pin.key for pin in _compiled(folder, every, usual)}
         compiling = _compiled(folder, [*before, *every], [str(folder / "compiling.in")], *options)
-        model = _compiled(folder, before, [str(folder / "model.in")], "--no-deps", *options)
-    for kind, text in lock_files(every, users, compiling, model).items():
+        model, hybrid = (
+            _compiled(folder, before, [str(folder / f"{name}.in")], "--no-deps", *options)
+            for name in ("model", "hybrid")
+        )
+    for kind, text in lock_files(every, users, compiling, model, hybrid).items():
         (LOCK / f"{kind}.txt").write_text(text, encoding="utf-8", newline="\n")
         print(f"{LOCK / kind}.txt: {len(parse_pins(text))} packages")
 

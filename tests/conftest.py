@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import importlib.util
 import itertools
 import os
 import shutil
@@ -17,6 +18,24 @@ gc.disable()  # until all tests are collected: nothing of that is garbage
 HOMES = itertools.count()
 FROZEN_AT = pytest.StashKey[int]()
 """Number of modules at the last freeze."""
+
+
+def pytest_configure():
+    """References on the CPU use transformers' own code where fla-core is installed too, whose kernels need a GPU."""
+    if importlib.util.find_spec("fla") is None:
+        return
+    import torch
+    from transformers import PreTrainedModel
+
+    from burnish_engine.models.transformers_path.delta_kernels import switch_over
+
+    built = PreTrainedModel.post_init
+
+    def post_init(self):
+        built(self)
+        switch_over(self, torch.device("cpu"))
+
+    PreTrainedModel.post_init = post_init
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -20,6 +20,7 @@ EXTRAS = PROJECT["project"]["optional-dependencies"]
 USERS = [*PROJECT["build-system"]["requires"], *PROJECT["project"]["dependencies"], *EXTRAS["window"], "editables"]
 WHERE = {**dict.fromkeys(USERS, "packages"), **dict.fromkeys(EXTRAS["dev"], "developers")}
 WHERE |= {**dict.fromkeys(EXTRAS["llama"], "llama"), **dict.fromkeys(EXTRAS["demo"], "model")}
+WHERE |= dict.fromkeys(EXTRAS["hybrid"], "hybrid")
 
 
 def _pins(name: str) -> dict[str, Pin]:
@@ -70,7 +71,9 @@ def test_the_list_of_torchs_own_files_is_of_the_chosen_version() -> None:
 def test_each_package_goes_to_the_file_of_those_who_need_it() -> None:
     every = [Pin(name, "1", hashes=("0" * 64,)) for name in ("pytest", "nvidia-nccl-cu13", "nvidia-ml-py", "A_c", "b")]
     every.append(Pin("llama_cpp_python", "2"))
-    files = write_lock.lock_files(every, {"a-c", "b", "nvidia-ml-py"}, [Pin("ninja", "3")], [Pin("model", "4")])
+    files = write_lock.lock_files(
+        every, {"a-c", "b", "nvidia-ml-py"}, [Pin("ninja", "3")], [Pin("model", "4")], [Pin("f", "5")]
+    )
     names = {kind: [pin.name for pin in parse_pins(text)] for kind, text in files.items()}
     assert names == {
         "packages": ["A_c", "b", "nvidia-ml-py"],
@@ -79,6 +82,7 @@ def test_each_package_goes_to_the_file_of_those_who_need_it() -> None:
         "llama": ["llama_cpp_python"],
         "llama-compile": ["ninja"],
         "model": ["model"],
+        "hybrid": ["f"],
     }
 
 

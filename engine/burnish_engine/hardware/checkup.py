@@ -76,6 +76,7 @@ def check_up(bandwidth: bool = False, *, recipe: Path | None = None) -> Checkup:
         machine=with_edges(machine),
         torch=torch,
         llama_cpp=llama,
+        fla_core=_version("fla-core"),
         kernels=kernels,
         problems=problems,
         ready=not problems,

@@ -33,6 +33,16 @@ class EngineChoice:
     eight_bits: EightBitUse = NO_EIGHT_BITS  # what is stored and multiplied in 8 bits
 
 
+_DELTA_KERNELS = "fla"
+_WITH_KERNELS = (
+    "fla-core computes its delta nets; rows are packed where a probe finds them exact when the run starts, and padded "
+    "elsewhere."
+)
+_WITHOUT_KERNELS = (
+    "Its delta nets run on transformers' own code, each row padded; the package fla-core (burnish[hybrid]) has kernels."
+)
+
+
 def choose_engine(
     recipe: Recipe, spec: DecoderSpec, gpu: GpuFacts | None, precision: str, config: Config | None = None
 ) -> EngineChoice:
@@ -58,7 +68,7 @@ def choose_engine(
             refuse_sharing(recipe, reason)
         check_plain_engine(recipe, precision, reason, device_problem(gpu))
         check_stored(config or {})
-        return EngineChoice(fast=False, nf4=recipe.model.quantize == "nf4", note=plain_note(reason))
+        return EngineChoice(fast=False, nf4=recipe.model.quantize == "nf4", note=plain_note(reason, config, gpu))
     check_eight_bits(recipe, spec, precision, capability_of(gpu))
     nf4 = is_nf4(recipe, config)
     return EngineChoice(fast=True, nf4=nf4, eight_bits=eight_bit_use(recipe, recipe.train.products, nf4=nf4))
@@ -148,13 +158,23 @@ def refuse_sharing(recipe: Recipe, reason: str) -> NoReturn:
     )
 
 
-def plain_note(reason: str) -> str:
-    """Tell a person that the plain engine trains although the recipe did not ask for it.
+def plain_note(reason: str, config: Config | None = None, gpu: GpuFacts | None = None) -> str:
+    """Tell a person that the plain engine trains although the recipe did not ask for it, and how it does delta nets.
 
     Args:
         reason: reason, as the first half of a sentence; empty where the recipe asked for the plain engine.
+        config: config.json of the model.
+        gpu: GPU that trains; None for the CPU.
     """
-    return f"{reason}; the plain one trains this, more slowly." if reason else ""
+    note = f"{reason}; the plain one trains this, more slowly." if reason else ""
+    if gpu is None or not has_delta_nets(config or {}):
+        return note
+    return f"{note} {_WITH_KERNELS if importlib.util.find_spec(_DELTA_KERNELS) else _WITHOUT_KERNELS}".strip()
+
+
+def has_delta_nets(config: Config) -> bool:
+    """Whether fla-core has kernels for layers of a model in transformers."""
+    return any(config.get(key) for key in ("linear_num_value_heads", "linear_num_heads", "linear_attn_config"))
 
 
 def unused_pins_note(recipe: Recipe) -> str:

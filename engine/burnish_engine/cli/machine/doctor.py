@@ -23,6 +23,7 @@ from burnish_engine.contract.facts.machine import (
 from burnish_engine.contract.units import file_size, memory_size, plural
 from burnish_engine.hardware.checkup import check_up
 
+_FLA_HELPS = "optional: kernels for delta nets, such as Qwen3-Next's, on the plain engine"
 _LABEL = 12  # width of the left column, a space more than "host memory"
 
 
@@ -85,6 +86,8 @@ def _system(result: Checkup) -> Iterator[tuple[str, str]]:
     yield "disk", f"{file_size(machine.disk_free_bytes)} free"
     yield "torch", result.torch or "missing"
     yield "llama.cpp", result.llama_cpp or "missing"
+    if machine.gpus:
+        yield "fla-core", f"{result.fla_core or 'not installed'} ({_FLA_HELPS})"
 
 
 def _gpus(machine: MachineFacts) -> Iterator[tuple[str, str]]:

@@ -196,6 +196,9 @@ class Checkup(Facts):
     machine: MachineFacts
     torch: str | None
     llama_cpp: str | None
+    fla_core: str | None = Field(
+        default=None, description="Version of the package with kernels for delta nets on the plain engine."
+    )
     kernels: list[KernelCheck]
     problems: list[str]
     ready: bool

@@ -42,7 +42,7 @@ class _MaskStandIn(torch.Tensor):
     window: int
 
 
-class _PackedDocuments:
+class PackedDocuments:
     """The documents of one micro-batch, described for each head size.
 
     Attributes:
@@ -56,9 +56,11 @@ class _PackedDocuments:
 
     @property
     def rows(self) -> int:
+        """Number of tokens of all documents."""
         return int(self._boundaries[-1])
 
     def documents(self, width: int, dtype: torch.dtype, device: torch.device) -> Documents:
+        """Return the documents as kernels for heads of some width take them."""
         if width not in self._made:
             height = tile_rows(width, dtype, device)
             self._made[width] = Documents.from_boundaries(self._boundaries, self.rows, height, device)
@@ -66,11 +68,11 @@ class _PackedDocuments:
 
 
 # Not a context variable: layers that are computed again in the backward pass run in a thread of autograd's.
-_current: _PackedDocuments | None = None
+_current: PackedDocuments | None = None
 
 
 @contextmanager
-def within(boundaries: NDArray[np.integer] | None) -> Iterator[_PackedDocuments | None]:
+def within(boundaries: NDArray[np.integer] | None) -> Iterator[PackedDocuments | None]:
     """Set the documents of models that were switched over; the backward pass belongs inside the block too.
 
     Args:
@@ -80,7 +82,7 @@ def within(boundaries: NDArray[np.integer] | None) -> Iterator[_PackedDocuments 
         The pass that holds inside, whose `calls` count how often our attention ran; None outside of any.
     """
     global _current  # noqa: PLW0603
-    before, _current = _current, _current if boundaries is None else _PackedDocuments(boundaries)
+    before, _current = _current, _current if boundaries is None else PackedDocuments(boundaries)
     try:
         yield _current
     finally:

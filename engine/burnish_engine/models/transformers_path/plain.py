@@ -36,6 +36,7 @@ from burnish_engine.models.saved_adapters.saved_adapter import (
     refuse_other_ranks,
     refuse_strange,
 )
+from burnish_engine.models.transformers_path.delta_kernels import switch_over
 from burnish_engine.models.transformers_path.fp32_modules import compute_in_fp32
 from burnish_engine.models.transformers_path.model_shape import PlacedMatrix, placed_matrices, placed_tables
 from burnish_engine.models.transformers_path.peft_import import import_peft
@@ -86,6 +87,7 @@ def load_base(source: ModelSource, precision: str, device: torch.device) -> Any:
         model._weight_conversions = None  # saving would give the tensors the names that they have in the whole model
     model.requires_grad_(False)
     model.config.use_cache = False
+    switch_over(model, device)
     return model.to(device).eval()
 
 

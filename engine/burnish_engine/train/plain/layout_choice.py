@@ -12,7 +12,7 @@ import torch
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.models.device.device import is_out_of_memory
-from burnish_engine.models.transformers_path import packed_attention
+from burnish_engine.models.transformers_path import delta_kernels, packed_attention
 from burnish_engine.models.transformers_path.packed_masks import document_masks
 from burnish_engine.train.base.leaks import (
     TOLERANCE,
@@ -25,7 +25,14 @@ from burnish_engine.train.base.leaks import (
     unlabeled_pass,
 )
 from burnish_engine.train.base.random_state import snapshot_random_state
-from burnish_engine.train.plain.plain_step import BY_ROW, PlainLayout, evaluating, padded_inputs, takes_logits_to_keep
+from burnish_engine.train.plain.plain_step import (
+    BY_ROW,
+    PlainLayout,
+    documents_apart,
+    evaluating,
+    padded_inputs,
+    takes_logits_to_keep,
+)
 
 PROBE_LENGTHS = (5, 9, 7)
 DOCUMENTS_LENGTHS = (5, 150, 9, 70)
@@ -34,6 +41,8 @@ _SMALL_WINDOW = 4  # tokens; windows of real models are longer than the probe's 
 _WINDOWS = ("sliding_window", "attention_chunk_size")
 COMPUTE_DTYPE = "burnish_compute_dtype"
 """Attribute of a model that computes in another dtype than that of its weights."""
+_PACKED = "fla-core computes the delta nets of packed rows, which was probed: a row's logits are those it has alone"
+_REMEDY = "The package fla-core (burnish[hybrid]) would compute delta nets faster, and rows packed if its probe passes"
 _PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
@@ -63,32 +72,43 @@ def choose_layout(
     Raises:
         SetupError: The model cannot compute even a single row.
     """
+    runs_on = delta_kernels.switch_over(model, device)
     if not pack or before == "padded":
         _check_computes(model, vocab_size, device)
         return "padded", ""
     kept: dict[str | None, PlainLayout] = {"packed": "packed", "masked": "masked", "alone": "alone"}
-    if before in kept:
+    if before in kept and (before == "alone" or runs_on != "torch"):  # packed by kernels that are not here any more
         return kept[before], ""
     note = ""
     if packed_attention.can_attend(model, device):
         reason = _why_not_documents(model, vocab_size, device, rows, full)
         if not reason:
-            return "documents", ""
+            return "documents", _exact(runs_on)
         note = f"Attention stays transformers' own: {reason}."
     elif before == "documents":
         note = "The run began on a GPU with Burnish's attention; it continues with transformers' own."
     packed = why_not(model, vocab_size, device, "packed", rows, full)
     if not packed:
-        return "packed", note
+        return "packed", _joined(note, _exact(runs_on))
     masked = why_not(model, vocab_size, device, "masked", rows, full)
     if not masked:
-        return "masked", _joined(note, f"Rows are packed under explicit masks: without them, {packed}")
+        why = f"Rows are packed under explicit masks: without them, {packed}"
+        return "masked", _joined(note, why, _exact(runs_on))
     _check_computes(model, vocab_size, device)
     too = ", with explicit masks too" if masked == packed else ""
     padded = _shift(model, device, "padded", full)
     how: PlainLayout = "alone" if padded else "padded"
     said = "Each row gets a pass of its own" if padded else "Rows are padded"
-    return how, _joined(note, f"{said}: when they share a pass, {packed}{too}")
+    return how, _joined(
+        note,
+        f"{said}: when they share a pass, {packed}{too}",
+        _REMEDY if runs_on == "torch" and device.type == "cuda" else "",
+    )
+
+
+def _exact(runs_on: delta_kernels.DeltaKernels) -> str:
+    """Return the probe's verdict on delta nets in packed rows; empty where the model has none."""
+    return _PACKED if runs_on == "fla" else ""
 
 
 def why_not(
@@ -143,7 +163,7 @@ def _check_computes(model: Any, vocab_size: int, device: torch.device) -> None:
 
 def _measured(model: Any, device: torch.device, layout: PlainLayout, documents: Sequence[Ids]) -> str:
     batch = unlabeled_pass(documents)
-    with packed_attention.within(batch.boundaries if layout == "documents" else None):
+    with documents_apart(batch, layout):
         crosses = gradient_crosses(model, _inputs(model, batch, device, layout), batch.boundaries)
     if crosses:
         return "tokens of one row reach the next one"
@@ -165,7 +185,7 @@ def _logits_of(model: Any, device: torch.device, layout: PlainLayout) -> Logits:
     @torch.no_grad()
     def logits(batch: MicroBatch, places: torch.Tensor) -> torch.Tensor:
         alone = len(batch.rows) == 1
-        with packed_attention.within(batch.boundaries if layout == "documents" and not alone else None):
+        with documents_apart(batch, "alone" if alone else layout):
             inputs = _inputs(model, batch, device, "packed" if alone else layout)
             if alone or layout not in BY_ROW:
                 kept = {"logits_to_keep": places.to(device)} if takes_logits_to_keep(model) else {}
@@ -217,7 +237,7 @@ def _try_backward(model: Any, vocab_size: int, device: torch.device) -> None:
     """Run a pass in training mode, which reveals dropout in attention, and back to the embedded tokens."""
     batch = unlabeled_pass(_probe(vocab_size, "documents"))
     inputs = _inputs(model, batch, device, "documents")
-    with packed_attention.within(batch.boundaries) as seen, embedded_tokens(model) as embedded:
+    with documents_apart(batch, "documents") as seen, embedded_tokens(model) as embedded:
         logits = model.train()(**inputs, use_cache=False).logits
         torch.autograd.grad(logits[..., :1].float().sum(), embedded)
         if not seen or not seen.calls:

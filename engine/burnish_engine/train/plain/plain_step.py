@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -25,7 +25,7 @@ import torch
 from torch.nn import functional
 
 from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
-from burnish_engine.models.transformers_path import packed_attention
+from burnish_engine.models.transformers_path import delta_kernels, packed_attention
 from burnish_engine.models.transformers_path.packed_masks import document_masks
 
 PlainLayout = Literal["documents", "packed", "masked", "padded", "alone"]
@@ -126,9 +126,19 @@ def evaluating(model: Any) -> Iterator[None]:
         model.train(was_training)
 
 
-def documents_apart(batch: MicroBatch, layout: PlainLayout) -> AbstractContextManager[object]:
-    """Pass the boundaries of a micro-batch's documents to our attention inside, where the layout uses it."""
-    return packed_attention.within(batch.boundaries if layout == "documents" else None)
+@contextmanager
+def documents_apart(batch: MicroBatch, layout: PlainLayout) -> Iterator[packed_attention.PackedDocuments | None]:
+    """Pass the boundaries of a micro-batch's documents to our attention, where the layout uses it, and to delta nets.
+
+    Yields:
+        What `packed_attention.within` yields.
+    """
+    apart = batch.boundaries if layout not in BY_ROW else None
+    with (
+        delta_kernels.within(apart),
+        packed_attention.within(batch.boundaries if layout == "documents" else None) as seen,
+    ):
+        yield seen
 
 
 def model_inputs(

@@ -22,7 +22,7 @@ from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.run.events import StepDone
 from burnish_engine.runs.store import list_runs, read_recipe, read_state
 
-from support.machines.made_up import GIB, gpu_machine
+from support.machines.made_up import GIB, cpu_machine, gpu_machine
 from support.machines.remote_jobs import UNWATCHED
 from support.runs.tiny_runs import of_kind, tiny_recipe
 
@@ -94,3 +94,12 @@ def test_the_printed_command_trains_on_two_ranks(tmp_path, capsys, monkeypatch):
     assert read_state(paths).status == "finished"
     assert len(of_kind(paths, StepDone)) == 2
     assert read_recipe(paths).devices.gpus == [0, 1]
+
+
+@pytest.mark.parametrize(("version", "words"), [("0.6.0", "0.6.0"), (None, "not installed")])
+def test_it_says_whether_kernels_for_delta_nets_are_there_where_they_help(capsys, version, words):
+    there = {"torch": "2", "llama_cpp": "0", "fla_core": version, "kernels": [], "problems": [], "ready": True}
+    show(Checkup(machine=gpu_machine("NVIDIA L4", 24 * GIB), **there))
+    assert any(line.startswith("fla-core") and words in line for line in capsys.readouterr().out.splitlines())
+    show(Checkup(machine=cpu_machine(), **there))
+    assert "fla-core" not in capsys.readouterr().out

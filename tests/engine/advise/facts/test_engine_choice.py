@@ -154,7 +154,9 @@ def test_cards_older_than_the_kernels_train_with_the_plain_engine(capability, fa
 
 @pytest.mark.parametrize(("there", "words"), [(True, "a probe finds them exact"), (False, "burnish[hybrid]")])
 def test_the_plan_says_what_computes_delta_nets_on_the_plain_engine(monkeypatch, there, words):
-    monkeypatch.setattr(engine_choice.importlib.util, "find_spec", lambda name: name if there or name != "fla" else None)
+    monkeypatch.setattr(
+        engine_choice.importlib.util, "find_spec", lambda name: name if there or name != "fla" else None
+    )
     config = {**LLAMA, "model_type": "qwen3_next", "linear_num_value_heads": 4}
     [gpu], recipe, spec = gpu_machine("NVIDIA L4", 24 * 2**30).gpus, Recipe(), rough_spec(config)
     assert words in choose_engine(recipe, spec, gpu, "bf16", config).note

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES, NEED_IMPORTANCE, GgufType
+from burnish_engine.models.checkpoint.mtp_layers import with_mtp_layers
 from burnish_engine.models.families.matrices import feed_forward_width
 
 STORED_MXFP4 = "MXFP4"
@@ -237,8 +238,14 @@ def predicted_file_bytes(spec: DecoderSpec, quant: GgufType) -> int | None:
 
 
 def file_shapes(spec: DecoderSpec) -> list[TensorShape]:
-    """List the matrices and norms of a model's GGUF, dense or a mixture."""
-    return [shape for one in spec_shapes(spec) for shape in _with_experts(one, spec)]
+    """List the matrices and norms of a model's GGUF, dense or a mixture, with its layers for multi-token prediction."""
+    whole = with_mtp_layers(spec, spec.mtp_layers)
+    shapes = [shape for one in spec_shapes(whole) for shape in _with_experts(one, whole)]
+    if spec.mtp_layers:
+        hidden, at = spec.hidden_size, f"blk.{spec.num_layers}.nextn.{{}}.weight".format
+        shapes.append(TensorShape(at("eh_proj"), (hidden, 2 * hidden)))
+        shapes += [_vector(at(part), hidden) for part in ("enorm", "hnorm", "shared_head_norm")]
+    return shapes
 
 
 def _with_experts(tensor: TensorShape, spec: DecoderSpec) -> list[TensorShape]:

@@ -210,6 +210,10 @@ class DecoderSpec(Facts):
     dense_intermediate_size: int = Field(
         default=0, description="Width of the dense feed-forwards of a mixture; 0: intermediate_size."
     )
+    mtp_layers: int = Field(
+        default=0,
+        description="Layers for multi-token prediction that the files have behind these; nothing trains or runs them.",
+    )
     delta: DeltaSpec | None = Field(default=None, description="Heads of the gated delta layers; null: there are none.")
     conv_width: int = Field(default=0, description="Kernel width of short-convolution and gated delta layers.")
     conv_bias: bool = Field(

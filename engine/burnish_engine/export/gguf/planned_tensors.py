@@ -15,7 +15,7 @@ from burnish_engine.export.gguf.tensor_names import places
 from burnish_engine.export.gguf.value_heads import column_order, row_order
 from burnish_engine.export.weights.experts import ExpertPart, StoredStack
 from burnish_engine.export.weights.merge import MergedWeights
-from burnish_engine.models.checkpoint.mtp_layers import with_mtp_layers
+from burnish_engine.models.checkpoint.mtp_layers import mtp_count, with_mtp_layers
 from burnish_engine.models.families.rules.gguf import EXPERT_TENSORS, GgufRules
 
 _IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", ".attention.masked_bias")
@@ -95,7 +95,7 @@ def plan_tensors(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) ->
 
 def file_spec(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) -> DecoderSpec:
     """Return the shape of the model with the layers for multi-token prediction that its file has."""
-    return with_mtp_layers(spec, weights.mtp_names) if rules.has_mtp else spec
+    return with_mtp_layers(spec, mtp_count(weights.mtp_names, spec.num_layers)) if rules.has_mtp else spec
 
 
 def layer_numbers(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) -> dict[str, list[float]]:

@@ -18,7 +18,7 @@ from burnish_engine.export.weights.adapter_weights import AdapterWeights, LowRan
 from burnish_engine.export.weights.experts import ExpertPart, StoredStack, stored_stacks
 from burnish_engine.export.weights.nf4_merge import round_trip
 from burnish_engine.models.checkpoint.meta_model import meta_model, stored_names
-from burnish_engine.models.checkpoint.mtp_layers import is_mtp, mtp_names, with_mtp_layers
+from burnish_engine.models.checkpoint.mtp_layers import is_mtp, mtp_count, mtp_names, with_mtp_layers
 from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.families import family
@@ -365,7 +365,8 @@ def _mtp_stacks(source: ModelSource, names: Collection[str]) -> list[StoredStack
     """Find the stacks of experts of layers for multi-token prediction, which have such names."""
     if source.spec is None or not names:
         return []
-    stacks = stored_stacks(family(source.spec.family), with_mtp_layers(source.spec, names), names)
+    whole = with_mtp_layers(source.spec, mtp_count(names, source.spec.num_layers))
+    stacks = stored_stacks(family(source.spec.family), whole, names)
     return [stack for stack in stacks.values() if stack.stack.layer >= source.spec.num_layers]
 
 

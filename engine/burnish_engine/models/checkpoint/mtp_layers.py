@@ -38,8 +38,12 @@ def mtp_names(stored: Iterable[str], layers: int) -> dict[str, str]:
     return found
 
 
-def with_mtp_layers(spec: DecoderSpec, names: Iterable[str]) -> DecoderSpec:
-    """Add the layers that `mtp_names` found to a model's: each is like the model's last layer with attention."""
-    last = max((int(name.split(".")[2]) for name in names), default=-1)
+def mtp_count(names: Iterable[str], layers: int) -> int:
+    """Count the layers that `mtp_names` found behind so many of the model's own."""
+    return max((int(name.split(".")[2]) + 1 - layers for name in names), default=0)
+
+
+def with_mtp_layers(spec: DecoderSpec, count: int) -> DecoderSpec:
+    """Add so many layers for multi-token prediction to a model's own: each is like its last layer with attention."""
     like = next((layer for layer in reversed(spec.layers) if layer.attends), spec.layers[-1])
-    return spec.model_copy(update={"layers": [*spec.layers, *[like] * (last + 1 - spec.num_layers)]})
+    return spec.model_copy(update={"layers": [*spec.layers, *[like] * count]})

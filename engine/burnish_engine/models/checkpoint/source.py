@@ -19,6 +19,7 @@ from burnish_engine.contract.paths import cached_model_name, is_address, is_mode
 from burnish_engine.models.checkpoint import embedded
 from burnish_engine.models.checkpoint.config_checks import HEAD, check_config, check_tensors, embedding_rows
 from burnish_engine.models.checkpoint.meta_model import check_built
+from burnish_engine.models.checkpoint.mtp_layers import mtp_count, mtp_names
 from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.checkpoint.wrapper import Wrapper, other_parts, text_part
@@ -114,8 +115,8 @@ def open_model(path: str) -> ModelSource:
         )
     check_config(folder, config, nested=wrapper is not None)
     _check_architecture(folder, config)
-    tensors = checkpoint_tensors(folder)
-    parts = other_parts(tensors, wrapper)
+    stored = tensors = checkpoint_tensors(folder)
+    parts = other_parts(stored, wrapper)
     if wrapper is not None:
         tensors = wrapper.language_model(tensors)
         if HEAD not in tensors:  # the keys that say so may stand in either config, or in none
@@ -124,6 +125,8 @@ def open_model(path: str) -> ModelSource:
     if spec is None:
         check_built(folder, config, tensors)
     else:
+        further = mtp_count(mtp_names(stored, spec.num_layers), spec.num_layers)
+        spec = spec.model_copy(update={"mtp_layers": further})
         check_tensors(folder, config, spec, tensors)
     return ModelSource(
         folder,

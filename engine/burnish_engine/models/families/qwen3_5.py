@@ -60,6 +60,7 @@ def _fields(config: Config) -> dict[str, Any]:
         "qk_norm": True,
         "norm_one_plus": True,
         "attention_gate": "numbers",
+        "mtp_layers": int(config.get("mtp_num_hidden_layers") or 0),
         "delta": delta,
         "conv_width": size(config, "linear_conv_kernel_dim"),
     }

@@ -10,9 +10,11 @@ from gguf import GGUFReader
 from safetensors.torch import load_file, save_file
 
 from burnish_engine.advise.facts.catalog import find_model
+from burnish_engine.advise.facts.gguf_size import file_shapes
 from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
+from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.quantize.importance_file import Importance, read_importance, with_unknown, write_importance
 from burnish_engine.models.checkpoint.mtp_layers import mtp_names
 from burnish_engine.models.checkpoint.source import open_model
@@ -48,6 +50,9 @@ def test_the_layer_stands_behind_the_models_own(source, tmp_path):
     wanted = stored["mtp.pre_fc_norm_hidden.weight"].float().numpy() + 1
     np.testing.assert_array_equal(held[f"blk.{own}.nextn.hnorm.weight"], wanted)
     assert faults(source, path) == ""
+    spec = source.spec.model_copy(update={"vocab_size": source.rows})
+    predicted = {(one.name, one.shape) for one in file_shapes(spec) if len(one.shape) > 1}
+    assert predicted == {(one.name, one.shape) for one in read_header(path).tensors if len(one.shape) > 1}
     assert gguf_kl(path, tuned_model(source, None), list(range(5, 45))) < 1e-4
 
 

@@ -38,6 +38,14 @@ def model_replies(chat: TorchChat, task: TaskRows, answered: Answered = _nobody)
     return [(reply.text, reply.stopped) for reply in made]
 
 
+def both_replies(chat: TorchChat, task: TaskRows, answered: Answered = _nobody) -> tuple[Replies, Replies]:
+    """Answer the rows greedily without an open model's adapter and with it; arguments as for `model_replies`."""
+    chats = [row.messages for row in task.rows]
+    made = chat.replies_of_both(chats, task.section.max_tokens, together=_TOKENS_TOGETHER, answered=answered)
+    base, tuned = ([(reply.text, reply.stopped) for reply in replies] for replies in made)
+    return base, tuned
+
+
 def check_file(gguf: Path) -> None:
     """Open a file as `file_replies` does, so that what is wrong with it is told before other models have answered.
 

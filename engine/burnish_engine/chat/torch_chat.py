@@ -111,24 +111,56 @@ class TorchChat:
             chats: conversations.
             max_tokens: most tokens of a reply.
             together: most tokens of conversations and replies that are held at once.
-            answered: callback given the number of conversations that are answered.
+            answered: callback given the number of replies that are made.
         """
+        return self._answer(chats, max_tokens, (False,), together=together, answered=answered)
+
+    def replies_of_both(
+        self, chats: Sequence[Messages], max_tokens: int, *, together: int, answered: Callable[[int], None]
+    ) -> tuple[list[GeneratedReply], list[GeneratedReply]]:
+        """Answer many conversations without the adapter and with it; arguments as for `replies`.
+
+        Each conversation is tokenized once. On a GPU both replies grow in the same steps, which read the weights once
+        for both; keys and values of the prompts differ, so they are computed for each.
+
+        Returns:
+            The replies of the base, and those of the tuned model.
+
+        Raises:
+            UsageError: There is no adapter, or the model was closed.
+        """
+        self.use_adapter(use=True)
+        made = self._answer(chats, max_tokens, (True, False), together=together, answered=answered)
+        return made[::2], made[1::2]
+
+    def _answer(
+        self,
+        chats: Sequence[Messages],
+        max_tokens: int,
+        kinds: Sequence[bool],
+        *,
+        together: int,
+        answered: Callable[[int], None],
+    ) -> list[GeneratedReply]:
+        """Answer each conversation once for each kind: whether it is without the adapter."""
         if self._generator is None:
             raise UsageError(f"{self.name} was closed.", "Open it again.")
         ids = [chat_ids(self._tokenizer, messages, self._template) for messages in chats]
-        found = {
-            row: GeneratedReply("", stopped=False, tokens=0)
-            for row, tokens in enumerate(ids)
-            if self._context is not None and len(tokens) >= self._context
-        }
-        left = [row for row in range(len(ids)) if row not in found]
+        fits = [self._context is None or len(tokens) < self._context for tokens in ids]
+        found = dict.fromkeys(
+            ((row, base) for row, fit in enumerate(fits) if not fit for base in kinds),
+            GeneratedReply("", stopped=False, tokens=0),
+        )
+        left = [(row, base) for row, fit in enumerate(fits) if fit for base in kinds]
         paged = self._generator.is_paged
-        for group in reply_groups([len(ids[row]) for row in left], max_tokens, together, paged=paged):
-            rows = [left[place] for place in group]
-            made = generate_replies(self._generator, self._tokenizer, [ids[row] for row in rows], max_tokens)
-            found.update(zip(rows, made, strict=True))
+        for group in reply_groups([len(ids[row]) for row, _ in left], max_tokens, together, paged=paged):
+            own = [left[place] for place in group]
+            bases = {place for place, (_, base) in enumerate(own) if base}
+            prompts = [ids[row] for row, _ in own]
+            made = generate_replies(self._generator, self._tokenizer, prompts, max_tokens, bases=bases)
+            found.update(zip(own, made, strict=True))
             answered(len(found))
-        return [found[row] for row in range(len(ids))]
+        return [found[row, base] for row in range(len(ids)) for base in kinds]
 
     def close(self) -> None:
         """Free the model, and the GPU's memory."""

@@ -110,6 +110,7 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=1024)
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--nf4", action="store_true")
+    parser.add_argument("--both", action="store_true", help="every second reply is the base's, in the same steps")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--top-p", type=float, default=1.0)
@@ -123,6 +124,7 @@ def main() -> int:
             ReplyRequest(
                 torch.randint(100, spec.vocab_size - 100, (options.prompt,), generator=draw).tolist(),
                 Sampling(options.tokens, options.temperature, options.top_p, seed=number),
+                base=options.both and number % 2 == 1,
             )
             for number in range(count)
         ]
@@ -131,7 +133,7 @@ def main() -> int:
             made = sum(len(piece.tokens) for piece in generator.replies(wanted, set(), count))
             assert made == sum(one.sampling.max_tokens for one in wanted), made
 
-        short = [ReplyRequest(one.ids, Sampling(1)) for one in requests]
+        short = [ReplyRequest(one.ids, Sampling(1), one.base) for one in requests]
         make(requests[:count])
         prompts_s = statistics.median(measured(make, short, 3))
         times = measured(make, requests, options.rounds)
@@ -143,6 +145,7 @@ def main() -> int:
             "shape": options.shape,
             "replies": count,
             "nf4": options.nf4,
+            "both": options.both,
             "rank": options.rank,
             "tok_s": round(count * options.tokens / min(times)),
             "step_ms": round(step_s * 1e3, 3),

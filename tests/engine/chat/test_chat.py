@@ -79,6 +79,14 @@ def test_one_loaded_model_is_base_and_tuned(source, adapter, tmp_path):
         chat.use_adapter(True)
         assert chat.stream(CHAT, drawn).finish() == tuned
         assert tuned.text != plain.text
+        chats = [CHAT, CHAT[:1], [{"role": "user", "content": "long " * 400}]]
+        alone = []
+        for use in (False, True):
+            chat.use_adapter(use)
+            alone.append(chat.replies(chats, 10, together=1000, answered=lambda _done: None))
+        done = []
+        assert chat.replies_of_both(chats, 10, together=1000, answered=done.append) == tuple(alone)
+        assert done[-1] == 6
         chat.close()
         chat.use_adapter(False)
     with pytest.raises(UsageError, match="without an adapter"):

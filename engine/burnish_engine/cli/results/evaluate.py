@@ -162,10 +162,10 @@ def _rows(paths: RunPaths, recipe: Recipe, section: TaskSection) -> TaskRows:
 def _all_replies(
     paths: RunPaths, recipe: Recipe, task: TaskRows, files: dict[str, Path], bar: ExportBar
 ) -> dict[str, Replies]:
-    """Answer the rows with the base, the tuned model and files, one after another."""
+    """Answer the rows with the base and the tuned model, then with files."""
     from burnish_engine.chat.device import chat_device
     from burnish_engine.chat.run_model import base_of_whole, trained_model
-    from burnish_engine.chat.score_models import file_replies, model_replies
+    from burnish_engine.chat.score_models import both_replies, file_replies, model_replies
     from burnish_engine.chat.torch_chat import TorchChat
     from burnish_engine.models.device.device import choose_precision
 
@@ -190,10 +190,9 @@ def _all_replies(
                 found["base"] = model_replies(chat, task, answered("the base"))
     with closing(TorchChat(source, adapter, precision=precision, device=device)) as chat:
         if adapter is not None:
-            chat.use_adapter(False)
-            found["base"] = model_replies(chat, task, answered("the base"))
-            chat.use_adapter(True)
-        found["tuned"] = model_replies(chat, task, answered("the tuned model"))
+            found["base"], found["tuned"] = both_replies(chat, task, answered("the base and the tuned model"))
+        else:
+            found["tuned"] = model_replies(chat, task, answered("the tuned model"))
     for name, file in files.items():
         found[name] = file_replies(file, task, answered(name))
     return found

@@ -33,6 +33,27 @@ class AdapterGradients:
     b: list[torch.Tensor] = field(default_factory=list)
 
 
+@dataclass(eq=False)
+class AdaptedRows:
+    """The rows of the next pass that adapters take part in, which all stacks of a decoder share.
+
+    So replies with and without the adapter grow in the same steps, which read the frozen weights once.
+
+    Attributes:
+        keep_T1: 1 for a row with the adapter and 0 for one without, of the compute dtype.
+    """
+
+    keep_T1: torch.Tensor
+
+    def keep(self, narrow_TR: torch.Tensor) -> None:
+        """Clear XAᵀ of rows without the adapter."""
+        narrow_TR *= self.keep_T1
+
+    def scale(self, y_TN: torch.Tensor, scale_N: torch.Tensor) -> None:
+        """Multiply the outputs of rows with the adapter by DoRA's factors."""
+        y_TN.copy_(torch.where(self.keep_T1 > 0, y_TN * scale_N, y_TN))
+
+
 class StackedLinear:
     """One stack of linear layers that share their input.
 
@@ -42,6 +63,7 @@ class StackedLinear:
         bias_N: bias added to the output, or None.
         magnitudes: DoRA's magnitudes, or None; never with dropout.
         decodes: whether outputs are only used to make replies, so that nothing need be kept for a backward pass.
+        rows: rows that the adapters take part in; None: all.
 
     Attributes:
         gradients: gradients of the adapters.
@@ -56,9 +78,10 @@ class StackedLinear:
         magnitudes: Magnitudes | None = None,
         *,
         decodes: bool = False,
+        rows: AdaptedRows | None = None,
     ) -> None:
         self.stack, self.frozen, self.bias_N, self.magnitudes = stack, frozen, bias_N, magnitudes
-        self.gradients, self._decodes = AdapterGradients(), decodes
+        self.gradients, self._decodes, self._rows = AdapterGradients(), decodes, rows
         self.drop: lora_linear.Dropout | None = None
 
     @property
@@ -117,6 +140,8 @@ class StackedLinear:
             chunk: number of this chunk of tokens, where the micro-batch is chunked: each has its own dropout.
             codes: codes from `new_input_codes` that were written; None: they were not.
         """
+        if self._rows is not None and self.rank:
+            return self._forward_some(x_TE, out, self._rows)
         if self._decodes and self.magnitudes is None:
             y_TN = self.frozen.decode(x_TE, self.stack, bias_N=self.bias_N, out=out)
             if y_TN is not None:
@@ -132,15 +157,34 @@ class StackedLinear:
             y_TN += self.bias_N
         return y_TN
 
+    def _forward_some(self, x_TE: torch.Tensor, out: torch.Tensor | None, rows: AdaptedRows) -> torch.Tensor:
+        """Compute the output where adapters take part in some rows only."""
+        out = x_TE.new_empty(len(x_TE), self.outputs) if out is None else out
+        self.forward_filled(x_TE, lambda a_RK: lora_linear.project_input(x_TE, a_RK, self.stack), out)
+        if self.magnitudes is not None:
+            self.magnitudes.follow(self.matrix())
+            rows.scale(out, self.magnitudes.scale_N)
+            if self.bias_N is not None:
+                out += self.bias_N
+        return out
+
     def forward_filled(self, x_TE: torch.Tensor, fill: Callable[[torch.Tensor], object], out: torch.Tensor) -> None:
-        """Compute the output of an input that a caller makes together with its XAᵀ; without dropout or DoRA.
+        """Compute the output of an input that a caller makes together with its XAᵀ; without dropout or DoRA's factors.
 
         Args:
             x_TE: tensor from `new_input`, to be filled.
             fill: function that fills it, given A `[R, K]`.
             out: tensor `[T, N]` for the output.
         """
-        self.frozen.forward(x_TE, self.stack, bias_N=self.bias_N, out=out, fill=fill)
+        rows, filled = self._rows, fill
+        if rows is not None and self.rank:
+
+            def filled(a_RK: torch.Tensor) -> None:
+                fill(a_RK)
+                rows.keep(self.adapted_input(x_TE))
+
+        bias_N = None if self.is_dora else self.bias_N
+        self.frozen.forward(x_TE, self.stack, bias_N=bias_N, out=out, fill=filled)
 
     def matrix(self) -> torch.Tensor:
         """Return M, which DoRA's lengths of rows are measured on; never where products have 8 bits."""

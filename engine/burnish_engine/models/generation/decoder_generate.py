@@ -11,7 +11,7 @@ Shapes: B replies, T tokens of packed prompts or of a step (B), H hidden size, V
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.mixers.build import build_mixer
 from burnish_engine.models.decoder.mixers.caches import MixerCaches
 from burnish_engine.models.decoder.rope_tables import position_tables
-from burnish_engine.models.decoder.stacked_linear import StackedLinear
+from burnish_engine.models.decoder.stacked_linear import AdaptedRows, StackedLinear
 from burnish_engine.models.generation.packed_prompts import first_row, no_documents, packs, read_prompts
 from burnish_engine.models.generation.paged.room import SlotRoom
 from burnish_engine.models.generation.paged.schedule import Schedule
@@ -72,7 +72,8 @@ class DecoderGenerator(StepGenerator):
         self.decoder = decoder
         self._adapted = True
         self._positions = 0
-        self._views: dict[bool, Decoder] = {}
+        self._views: dict[bool | AdaptedRows, Decoder] = {}
+        self._rows = AdaptedRows(torch.ones(1, 1, dtype=decoder.dtype, device=decoder.device))
 
     @property
     @override
@@ -87,6 +88,15 @@ class DecoderGenerator(StepGenerator):
     def use_adapter(self, use: bool) -> None:
         """Switch the adapter on or off for the replies that follow. Not allowed while a reply is being made."""
         self._adapted = use
+
+    @contextmanager
+    @override
+    def without_adapter(self) -> Iterator[None]:
+        was_adapted, self._adapted = self._adapted, False
+        try:
+            yield
+        finally:
+            self._adapted = was_adapted
 
     @override
     def inference(self) -> AbstractContextManager[None]:
@@ -158,13 +168,15 @@ class DecoderGenerator(StepGenerator):
         """Return slots and pages for replies: those of the last replies if they are idle and large enough."""
         texts = sorted((len(one.ids) + one.sampling.max_tokens + 1 for one in requests), reverse=True)
         self._make_room(texts[0])
-        view = self._view()
+        bases = {one.base or not self._adapted for one in requests}
+        adapted: bool | AdaptedRows = self._rows if len(bases) > 1 else not bases.pop()
+        view = self._view(adapted)
         wanted = SlotRoom.wanted(texts, together, view)
         room, self._room = self._room, None
         if room is not None and room.serves(wanted, view, stops):
             return room
         del room  # its pages may be needed
-        return SlotRoom.build(wanted, view, stops)
+        return SlotRoom.build(wanted, view, stops, adapted if isinstance(adapted, AdaptedRows) else None)
 
     def _read(self, replies: DecoderReplies, rows: Iterable[int]) -> torch.Tensor:
         """Fill the cache with the rows' tokens; return the logits after the last token of each."""
@@ -181,33 +193,43 @@ class DecoderGenerator(StepGenerator):
             self._positions = positions + -positions % _POSITIONS_STEP
             self._views.clear()
 
-    def _view(self) -> Decoder:
-        if self._adapted not in self._views:
-            self._views[self._adapted] = _view(self.decoder, self._positions, adapted=self._adapted)
-        return self._views[self._adapted]
+    def _view(self, adapted: bool | AdaptedRows | None = None) -> Decoder:
+        """Return a view with the adapter, without it, or with it for some rows; by default as `use_adapter` says."""
+        key = self._adapted if adapted is None else adapted
+        if key not in self._views:
+            self._views[key] = _view(self.decoder, self._positions, key)
+        return self._views[key]
 
 
-def _view(decoder: Decoder, positions: int, *, adapted: bool) -> Decoder:
-    """Make a decoder on the same weights with its own rope tables, without dropout, without the adapter if asked."""
+def _view(decoder: Decoder, positions: int, adapted: bool | AdaptedRows) -> Decoder:
+    """Make a decoder on the same weights with its own rope tables and without dropout.
+
+    Args:
+        decoder: decoder to view.
+        positions: most tokens of a text.
+        adapted: whether the adapter takes part, or the rows that it takes part in.
+    """
     spec, device = decoder.spec, decoder.device
     tables = position_tables(spec, positions, device)
     layers = []
     for layer in decoder.layers:
-        stacks: dict[str, Any] = {
-            name: _stack_view(stack, adapted=adapted) for name, stack in layer.weights.stacks.items()
-        }
+        stacks: dict[str, Any] = {name: _stack_view(stack, adapted) for name, stack in layer.weights.stacks.items()}
         experts = layer.weights.experts
-        if experts is not None and not adapted:
-            experts = replace(experts, gate_up=experts.gate_up.frozen(), down=experts.down.frozen())
+        if experts is not None and adapted is not True:
+            gate_up, down = (
+                one.for_rows(adapted) if adapted else one.frozen() for one in (experts.gate_up, experts.down)
+            )
+            experts = replace(experts, gate_up=gate_up, down=down)
         weights = replace(layer.weights, **stacks, experts=experts)
         mixer = build_mixer(spec, layer.shape.index, weights.own, tables)
         layers.append(DecoderLayer(layer.shape, weights, mixer, layer.tensors))
     return Decoder(spec, decoder.embedding_VH, decoder.head, decoder.final_norm_H, layers, tables.rope, decoder.ring)
 
 
-def _stack_view(own: StackedLinear, *, adapted: bool) -> StackedLinear:
+def _stack_view(own: StackedLinear, adapted: bool | AdaptedRows) -> StackedLinear:
     if adapted or not own.rank:
-        return StackedLinear(own.stack, own.frozen, own.bias_N, own.magnitudes, decodes=True)
+        rows = adapted if isinstance(adapted, AdaptedRows) else None
+        return StackedLinear(own.stack, own.frozen, own.bias_N, own.magnitudes, decodes=True, rows=rows)
     return StackedLinear(
         Stack(own.outputs, own.inputs), own.frozen.bare(own.outputs, own.inputs), own.bias_N, decodes=True
     )

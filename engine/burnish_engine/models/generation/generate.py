@@ -6,7 +6,7 @@ numbers (sampling draws from a numpy generator of its own). Loads torch only whe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from burnish_engine.contract.errors import UsageError
@@ -142,7 +142,13 @@ def reply_groups(lengths: Sequence[int], reply_tokens: int, budget: int, *, page
 
 
 def generate_replies(
-    model: Any, tokenizer: Any, prompts: Sequence[Prompt], max_new_tokens: int, *, batch_size: int | None = None
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[Prompt],
+    max_new_tokens: int,
+    *,
+    batch_size: int | None = None,
+    bases: Set[int] = frozenset(),
 ) -> list[GeneratedReply]:
     """Generate greedy replies to many prompts, in their order, several at a time.
 
@@ -152,14 +158,18 @@ def generate_replies(
         prompts: messages or token ids of each prompt.
         max_new_tokens: most tokens of a reply.
         batch_size: most replies made at the same time; None: as many as the generator is good at.
+        bases: places of prompts that are answered without the adapter.
     """
     sampling = Sampling(max_tokens=max_new_tokens)
-    requests = [ReplyRequest(prompt_ids(tokenizer, prompt), sampling) for prompt in prompts]
+    requests = [
+        ReplyRequest(prompt_ids(tokenizer, prompt), sampling, place in bases) for place, prompt in enumerate(prompts)
+    ]
     generator = as_text_generator(model)
     stops = set(stop_token_ids(tokenizer, *generator.ends))
     made: list[list[int]] = [[] for _ in requests]
     stopped = [False] * len(requests)
-    together = batch_size or (PAGED_TOGETHER if generator.is_paged else _MOST_TOGETHER)
+    kinds = 1 + (0 < len(bases) < len(prompts))  # a step reads the weights once for both
+    together = batch_size or (PAGED_TOGETHER * kinds if generator.is_paged else _MOST_TOGETHER)
     for piece in generator.replies(requests, stops, together):
         made[piece.request] += piece.tokens
         stopped[piece.request] = piece.stopped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence, Set
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,11 @@ class StepGenerator(TextGenerator):
     @abstractmethod
     def inference(self) -> AbstractContextManager[None]:
         """Enter the mode that `start` and `advance` need; afterwards a model in training is as it was."""
+        ...
+
+    @abstractmethod
+    def without_adapter(self) -> AbstractContextManager[None]:
+        """Switch the adapter off inside, where it is on."""
         ...
 
     @abstractmethod
@@ -50,14 +55,16 @@ class StepGenerator(TextGenerator):
 
     @override
     def replies(self, requests: Sequence[ReplyRequest], stops: Set[int], together: int) -> Iterator[ReplyPiece]:
-        """Make replies in groups of prompts of similar length.
+        """Make replies in groups of prompts of similar length, those without the adapter first.
 
         Finished replies leave their group where the model can drop rows, so that the time goes into those still
         growing.
         """
-        order = sorted(range(len(requests)), key=lambda row: len(requests[row].ids))
-        for first in range(0, len(order), together):
-            yield from _group(self, requests, stops, order[first : first + together])
+        for base in (True, False):
+            own = [row for row, request in enumerate(requests) if request.base is base]
+            order = sorted(own, key=lambda row: len(requests[row].ids))
+            for first in range(0, len(order), together):
+                yield from _group(self, requests, stops, order[first : first + together])
 
 
 def _group(
@@ -67,7 +74,8 @@ def _group(
     draws = {row: np.random.default_rng(sampling.seed) for row, sampling in samplings.items()}
     made = dict.fromkeys(rows, 0)
     living = set(rows)
-    with generator.inference():
+    adapter = generator.without_adapter if requests[rows[0]].base else nullcontext
+    with generator.inference(), adapter():
         state, logits_BV = generator.start(
             [list(requests[row].ids) for row in rows], max(sampling.max_tokens for sampling in samplings.values())
         )
@@ -88,7 +96,7 @@ def _group(
         yield from pieces
         if not going:
             return
-        with generator.inference():
+        with generator.inference(), adapter():
             if len(going) < len(rows) and generator.keep(state, going):
                 rows, chosen = [rows[place] for place in going], [chosen[place] for place in going]
             logits_BV = generator.advance(state, chosen)

@@ -16,10 +16,12 @@ class ReplyRequest:
     Attributes:
         ids: token ids of the prompt, at least one.
         sampling: choice of its tokens.
+        base: whether the model answers without its adapter.
     """
 
     ids: Sequence[int]
     sampling: Sampling
+    base: bool = False
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ class TransformersGenerator(StepGenerator):
 
     def __init__(self, model: Any) -> None:
         self._model = model
+        self._is_adapted = True
         self._options: dict[str, Any] = {"use_cache": True, **_last_logits_only(model)}
 
     @property
@@ -72,6 +73,19 @@ class TransformersGenerator(StepGenerator):
         """Switch the adapter on or off for the replies that follow. Not allowed while a reply is being made."""
         tuner = self._model.base_model
         (tuner.enable_adapter_layers if use else tuner.disable_adapter_layers)()
+        self._is_adapted = use
+
+    @contextmanager
+    @override
+    def without_adapter(self) -> Iterator[None]:
+        was_adapted = self._is_adapted
+        if was_adapted:
+            self.use_adapter(use=False)
+        try:
+            yield
+        finally:
+            if was_adapted:
+                self.use_adapter(use=True)
 
     @override
     def inference(self) -> AbstractContextManager[None]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from burnish_engine.models.decoder.stacked_linear import AdaptedRows
 from burnish_kernels.eight_bit_linear.op import quantize_rows
 from burnish_kernels.grouped_codes.op import CodedExperts, ExpertWeight, grouped_codes
 from burnish_kernels.grouped_linear.op import grouped_linear
@@ -70,6 +71,7 @@ class ExpertLinear:
         scratch: memory of the compute dtype, one-dimensional, to unpack groups of packed experts into; it may be shared
             with other maps. None: packed weights are always decoded within the product.
         codes: scales and memory of products in FP8; None: products are in the compute dtype.
+        rows: tokens that the adapters take part in; None: all.
     """
 
     def __init__(
@@ -79,9 +81,10 @@ class ExpertLinear:
         bias_EN: torch.Tensor | None = None,
         scratch: torch.Tensor | None = None,
         codes: ExpertCodes | None = None,
+        rows: AdaptedRows | None = None,
     ) -> None:
         self.weight, self.adapters, self.bias_EN, self.scratch = weight, adapters, bias_EN, scratch
-        self.codes = codes
+        self.codes, self._rows = codes, rows
 
     @property
     def experts(self) -> int:
@@ -107,6 +110,10 @@ class ExpertLinear:
         """Return the same map without its adapters."""
         return ExpertLinear(self.weight, None, self.bias_EN, self.scratch, self.codes)
 
+    def for_rows(self, rows: AdaptedRows) -> ExpertLinear:
+        """Return the same map with its adapters for some tokens only."""
+        return ExpertLinear(self.weight, self.adapters, self.bias_EN, self.scratch, self.codes, rows)
+
     def forward(
         self,
         x: torch.Tensor,
@@ -131,6 +138,8 @@ class ExpertLinear:
         own, xa_PR = self.adapters, None
         if own is not None:
             xa_PR = grouped_skinny.project(x, own.a_ERK, order, by_token=by_token, out=xa_out)
+            if self._rows is not None:
+                AdaptedRows(self._rows.keep_T1[order.order // order.slots]).keep(xa_PR)
         sb_ENR = None if own is None else own.sb_ENR
         y_PN = self._product(x, order, xa_PR, sb_ENR, by_token=by_token, transposed=False, out=out)
         return y_PN, xa_PR

@@ -13,6 +13,7 @@ from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.mixers.attention.paged_cache import page_bytes
 from burnish_engine.models.decoder.mixers.gated_delta.cache import row_bytes
 from burnish_engine.models.decoder.mixers.gated_delta.declared import prompt_numbers
+from burnish_engine.models.decoder.stacked_linear import AdaptedRows
 from burnish_engine.models.generation.packed_prompts import PROMPT_TOKENS
 from burnish_engine.models.generation.paged.slots import ReplySlots
 from burnish_kernels.paged_attention.op import PAGE
@@ -71,17 +72,23 @@ class SlotRoom:
         return RoomSize(slots, pages, 1 << (row_pages - 1).bit_length())
 
     @classmethod
-    def build(cls, size: RoomSize, decoder: Decoder, stops: Set[int]) -> SlotRoom:
+    def build(cls, size: RoomSize, decoder: Decoder, stops: Set[int], rows: AdaptedRows | None = None) -> SlotRoom:
         """Allocate slots, and as many pages as are wanted and fit the free memory beside states; at least one.
 
         Free memory may lie in pieces, so that less of it is found than counted.
+
+        Args:
+            size: what replies need.
+            decoder: decoder that makes the replies.
+            stops: tokens that end a reply.
+            rows: rows that its adapter takes part in, which slots choose; None: all.
         """
         free = _free_bytes(decoder.device) - size.slots * row_bytes(decoder.spec, decoder.dtype)
         pages = min(size.pages, _most_pages(decoder, free))
         prompt_tokens = _prompt_tokens(decoder, free)
         while True:
             try:
-                slots = ReplySlots(decoder, size.slots, 1 + pages, size.row_pages, stops)
+                slots = ReplySlots(decoder, size.slots, 1 + pages, size.row_pages, stops, rows)
             except torch.OutOfMemoryError:
                 if pages == 1:
                     raise

@@ -116,7 +116,7 @@ class Schedule:
     def _admit(self) -> None:
         """Let waiting replies begin in free slots, as long as their prompts have pages."""
         free = [slot for slot in range(self._slots.count) if slot not in self._replies]
-        leaders: dict[tuple[int, ...], _GrowingReply] = {}
+        leaders: dict[tuple[bool, tuple[int, ...]], _GrowingReply] = {}
         twins: dict[int, int] = {}
         copied: dict[int, int] = {}
         entered: list[_GrowingReply] = []
@@ -124,7 +124,8 @@ class Schedule:
         while self._waiting and free:
             reply = self._waiting[0]
             text = reply.text
-            leader = leaders.get(tuple(text))
+            key = (reply.request.base, tuple(text))
+            leader = leaders.get(key)
             shared = leader.pages[: len(text) // PAGE] if leader is not None else []
             wanted = len(text) // PAGE + 1 - len(shared)
             if wanted + self._reserve() > self._pages.free and self._replies:
@@ -140,7 +141,7 @@ class Schedule:
             self._slots.table[reply.slot, : len(reply.pages)] = reply.pages
             entered.append(reply)
             if leader is None:
-                leaders[tuple(text)] = reply
+                leaders[key] = reply
                 tokens += len(text)
             else:
                 twins[reply.slot] = leader.slot
@@ -153,7 +154,8 @@ class Schedule:
             reply.slot: replace(reply.request.sampling, max_tokens=reply.request.sampling.max_tokens - len(reply.made))
             for reply in entered
         }
-        self._slots.begin({reply.slot: list(text) for text, reply in leaders.items()}, samplings, twins)
+        bases = {reply.slot for reply in entered if reply.request.base}
+        self._slots.begin({reply.slot: list(text) for (_, text), reply in leaders.items()}, samplings, twins, bases)
         self._slots.copy_pages(copied)
         self._fly(0)
 

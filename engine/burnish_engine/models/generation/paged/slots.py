@@ -8,7 +8,7 @@ Shapes: S slots, B of them that a step computes, R recent tokens, P pages of a s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 
@@ -20,6 +20,7 @@ from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.mixers.attention.paged_cache import PageTable
 from burnish_engine.models.decoder.mixers.caches import SlotCaches
+from burnish_engine.models.decoder.stacked_linear import AdaptedRows
 from burnish_engine.models.device.device import is_driver_error, is_out_of_memory
 from burnish_engine.models.generation.packed_prompts import first_row, no_documents, read_prompts
 from burnish_engine.models.generation.sampling import Sampling
@@ -59,10 +60,21 @@ class ReplySlots:
         pages: number of pages, page 0 included.
         row_pages: most pages of a slot.
         stops: tokens that end a reply.
+        rows: rows that the decoder's adapter takes part in; None: all.
     """
 
-    def __init__(self, decoder: Decoder, count: int, pages: int, row_pages: int, stops: Set[int]) -> None:
+    def __init__(
+        self,
+        decoder: Decoder,
+        count: int,
+        pages: int,
+        row_pages: int,
+        stops: Set[int],
+        rows: AdaptedRows | None = None,
+    ) -> None:
         self.decoder, self.count, device = decoder, count, decoder.device
+        self._adapted_rows = rows
+        self._adapted_S1 = torch.ones(count, 1, dtype=decoder.dtype, device=device)
         self._numbers = torch.zeros(count * (2 + RECENT), dtype=torch.int32, device=device)
         live, made, recent = self._numbers.split([count, count, count * RECENT])
         ids, seed = (torch.zeros(count, dtype=torch.int64, device=device) for _ in range(2))
@@ -101,7 +113,11 @@ class ReplySlots:
             self._caches.copy_pages(list(sources.values()), list(sources), self.decoder.device)
 
     def begin(
-        self, texts: Mapping[int, Sequence[int]], samplings: Mapping[int, Sampling], twins: Mapping[int, int]
+        self,
+        texts: Mapping[int, Sequence[int]],
+        samplings: Mapping[int, Sampling],
+        twins: Mapping[int, int],
+        bases: Set[int] = frozenset(),
     ) -> None:
         """Read prompts together and choose the first token of each reply; the table has their pages.
 
@@ -109,12 +125,17 @@ class ReplySlots:
             texts: token ids of each prompt, by slot.
             samplings: choice of tokens of every slot, those of `twins` included; `max_tokens` is what is left.
             twins: slot whose prompt is the same, by the slot of a reply whose prompt need not be read again.
+            bases: slots that the adapter takes no part in, where slots choose.
         """
         decoder, device = self.decoder, self.decoder.device
         self._enter({slot: len(text) for slot, text in texts.items()}, samplings, twins)
         alike: dict[int, list[int]] = {slot: [slot] for slot in texts}
         for slot, leader in twins.items():
             alike[leader].append(slot)
+        self._adapted_S1[[*texts, *twins]] = torch.tensor(
+            [[slot not in bases] for slot in (*texts, *twins)], dtype=decoder.dtype, device=device
+        )
+        self._adapt(slot for slot, text in texts.items() for _ in text)
         hidden_BH = read_prompts(decoder, self._caches, list(texts.values()), list(texts))
         logits_BV = decoder.raw_logits(hidden_BH)
         if twins:
@@ -164,7 +185,7 @@ class ReplySlots:
         """Move replies to free slots, given the target of each; the caller moves their rows of `table`."""
         device = self.decoder.device
         old, new = (torch.tensor(list(some), device=device) for some in (targets, targets.values()))
-        for tensor in (*vars(self._rows).values(), *vars(self._choice).values()):
+        for tensor in (*vars(self._rows).values(), *vars(self._choice).values(), self._adapted_S1):
             tensor[new] = tensor[old]
         self._caches.copy(list(targets), list(targets.values()), device)
         self.end(list(targets))
@@ -191,8 +212,16 @@ class ReplySlots:
         ):
             tensor[own] = torch.tensor(values, dtype=tensor.dtype).to(device)
 
+    def _adapt(self, slots: Iterable[int]) -> None:
+        """Tell the decoder which rows of its next pass have the adapter, given the slot of each."""
+        if self._adapted_rows is not None:
+            slot_T = torch.tensor(list(slots), device=self.decoder.device)
+            self._adapted_rows.keep_T1 = self._adapted_S1[slot_T]
+
     def _step(self, count: int) -> None:
         rows, decoder = self._rows, self.decoder
+        if self._adapted_rows is not None:
+            self._adapted_rows.keep_T1 = self._adapted_S1[:count]
         sequences = SequenceMetadata(rows.place[:count], no_documents(decoder.device))
         hidden_BH = decoder.forward(rows.ids[:count], sequences, mixing=self._caches.growing()).hidden_TH
         self._choose(decoder.raw_logits(hidden_BH), None)

@@ -28,9 +28,9 @@ def source_of(folder):
     return ModelSource(folder, folder.name, config, decoder_spec(config))
 
 
-def generators(folder, device="cpu", precision="fp32", *, keeps_slots=False):
+def generators(folder, device="cpu", precision="fp32", *, keeps_slots=False, adapter=None):
     """A decoder that replies step by step, and in slots; both have the same weights."""
-    made, reason = load_for_generation(source_of(folder), None, precision, torch.device(device))
+    made, reason = load_for_generation(source_of(folder), adapter, precision, torch.device(device))
     assert reason == ""
     return (DecoderGenerator(made.decoder, paged=paged, keeps_slots=keeps_slots) for paged in (False, True))
 
@@ -261,6 +261,43 @@ def test_seeds_may_be_large(llama):
     _, slots = llama
     request = ReplyRequest(prompts_of((5,))[0], Sampling(4, 1.0, seed=2**64 + 3))
     assert len(replies(slots, [request])[0][0]) == 4
+
+
+ADAPTERS = [("llama", {}), ("qwen3", {"dora": True}), ("qwen3-moe", {"experts": 4}), ("lfm2-bias", {"dora": True})]
+
+
+def base_and_tuned(folder, adapter, device="cpu", *, precision="fp32"):
+    """Requests of both kinds, and the replies of models that are asked one kind alone."""
+    tuned, slots = generators(folder, device, precision, adapter=adapter)
+    base, _ = generators(folder, device, precision)
+    prompts = prompts_of((20, 70, 64, 3), seed=11)
+    requests = [ReplyRequest(prompt, Sampling(16), base) for prompt in prompts for base in (True, False)]
+    return slots, requests, [*zip(replies(base, greedy(prompts, 16)), replies(tuned, greedy(prompts, 16)), strict=True)]
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize(("shape", "options"), ADAPTERS)
+def test_base_and_tuned_replies_grow_together(folders, tmp_path, shape, options):
+    """Equal prompts of both share nothing, those of one kind do."""
+    adapter = tiny_models.lora(folders(shape), tmp_path / "adapter", rank=8, **options)
+    slots, requests, pairs = base_and_tuned(folders(shape), adapter)
+    wanted = [reply for pair in pairs for reply in pair]
+    assert all(base != tuned for base, tuned in pairs)
+    assert replies(slots, requests) == wanted
+    assert replies(slots, [*requests, *requests[:2]], together=5) == [*wanted, *wanted[:2]]
+    slots.use_adapter(False)
+    assert replies(slots, requests) == [base for base, _ in pairs for _ in range(2)]
+    slots.use_adapter(True)
+    stepwise = DecoderGenerator(slots.decoder, paged=False)
+    assert replies(stepwise, requests, together=3) == wanted
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("shape", "options"), ADAPTERS)
+def test_captured_replies_of_base_and_tuned_are_those_of_each(folders, tmp_path, shape, options):
+    adapter = tiny_models.lora(folders(shape), tmp_path / "adapter", rank=8, **options)
+    slots, requests, pairs = base_and_tuned(folders(shape), adapter, "cuda")
+    assert replies(slots, requests) == [reply for pair in pairs for reply in pair]
 
 
 @pytest.mark.gpu

@@ -141,7 +141,7 @@ class Session:
             card=card,
             guard=guard,
             early=early,
-            validator=Validator(recipe, setup.inputs, recorder),
+            validator=Validator(recipe, setup.inputs, recorder, setup.samples),
             forgetting=ForgettingMeter(recipe, setup.inputs, recorder),
             task=TaskMeter(recipe, setup.inputs, recorder),
             progress=progress,
@@ -261,9 +261,9 @@ class Session:
         self._score(inbox)
 
     def _score(self, inbox: CommandInbox) -> None:
-        """Score the task where that is due, then let the model answer the fixed prompts, unless the run shall end."""
+        """Score the task and let the model answer the fixed prompts, each where it is due, unless the run shall end."""
         self.task.measure(self.engine, self.tally.step, self.early, inbox.poll)
-        if inbox.ending is None:
+        if inbox.ending is None and (self.early.is_over or self.validator.samples_are_due(self.tally.step)):
             self._samples()
 
     def _take_up_score(self, inbox: CommandInbox) -> bool:

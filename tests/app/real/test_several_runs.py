@@ -46,7 +46,9 @@ def end_duel(duel):
 
 def draft(tiny):
     recipe = tiny_recipe(tiny, "tiny", STEPS)
-    return recipe.model_copy(update={"evaluation": EvaluationSection(every=2, prompts=["hello?"], sample_tokens=3)})
+    return recipe.model_copy(
+        update={"evaluation": EvaluationSection(every=2, prompts=["hello?"], sample_tokens=3, sample_share=0)}
+    )
 
 
 def drawn_to_the_end(curves):

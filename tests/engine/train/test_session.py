@@ -55,7 +55,8 @@ ENGINES = [pytest.param('"fast"', id="fast"), pytest.param('"plain"', id="plain"
 @pytest.mark.full
 def test_a_whole_run_tells_everything(make_run):
     paths = make_run(
-        extra='[evaluation]\nevery = 4\nprompts = ["My lamp is broken?"]\nsample_tokens = 5\n', max_steps=10
+        extra='[evaluation]\nevery = 4\nprompts = ["My lamp is broken?"]\nsample_tokens = 5\nsample_share = 0\n',
+        max_steps=10,
     )
     ends = {}
 
@@ -172,7 +173,11 @@ def test_limits_on_tokens_steps_and_epochs(make_run):
 
 
 def test_commands_are_acknowledged_and_carried_out(make_run):
-    paths = make_run(max_steps=6, checkpoint_every=0, extra='[evaluation]\nprompts = ["My bike?"]\nsample_tokens = 3\n')
+    paths = make_run(
+        max_steps=6,
+        checkpoint_every=0,
+        extra='[evaluation]\nprompts = ["My bike?"]\nsample_tokens = 3\nsample_share = 0\n',
+    )
     run_training(paths, listener=commanding(paths, 2, "checkpoint", "sample", "resume"))
     answers = of_kind(paths, CommandDone)
     assert [(event.name, event.accepted) for event in answers] == [
@@ -215,7 +220,8 @@ def test_pause_holds_until_resume_and_changes_nothing(make_run):
 def test_sampling_and_evaluating_do_not_change_training(make_run):
     quiet = make_run(max_steps=6)
     watched = make_run(
-        max_steps=6, extra='[evaluation]\nevery = 1\nprompts = ["My lamp?", "My bike?"]\nsample_tokens = 8\n'
+        max_steps=6,
+        extra='[evaluation]\nevery = 1\nprompts = ["My lamp?", "My bike?"]\nsample_tokens = 8\nsample_share = 0\n',
     )
     for paths in (quiet, watched):
         run_training(paths)

@@ -10,7 +10,7 @@ from burnish_engine.runs.events_file import read_events
 
 from support.models.tiny import conversations, make_llama, write_jsonl
 
-WATCHED = '[evaluation]\nevery = 3\nprompts = ["My lamp is broken?"]\nsample_tokens = 3\n'
+WATCHED = '[evaluation]\nevery = 3\nprompts = ["My lamp is broken?"]\nsample_tokens = 3\nsample_share = 0\n'
 """Of a recipe whose runs are looked at on the way."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from burnish_engine.advise.facts.engine_choice import Config, choose_engine
 from burnish_engine.advise.facts.planned_run import PlannedDevice, PlannedRun
@@ -29,14 +30,14 @@ from burnish_engine.advise.plan.plan_text import (
 )
 from burnish_engine.advise.plan.planned_memory import LOADING_BYTES, MemoryChoice, choose_memory
 from burnish_engine.advise.plan.planned_work import PlannedWork, planned_work
-from burnish_engine.advise.plan.run_time import KL_WORK, predicted_pace, time_parts
+from burnish_engine.advise.plan.run_time import KL_WORK, plan_samples, predicted_pace, samples_note, time_parts
 from burnish_engine.advise.plan.shared_steps import shared_note, shared_problems, shared_steps
 from burnish_engine.advise.predict.fast_parts import memory_parts
 from burnish_engine.advise.predict.fast_speed import fast_seconds
 from burnish_engine.advise.predict.plain.memory import plain_memory, uses_own_attention
 from burnish_engine.advise.predict.plain.speed import plain_seconds
 from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError
-from burnish_engine.contract.facts.advice import RunPlan, SharedSteps, TimePart
+from burnish_engine.contract.facts.advice import RunPlan, SamplePlan, SharedSteps, TimePart
 from burnish_engine.contract.facts.facts import DatasetFacts, DecoderSpec
 from burnish_engine.contract.facts.machine import GpuFacts, MachineFacts
 from burnish_engine.contract.recipe.on_gpus import refuse_missing_gpu
@@ -99,9 +100,11 @@ def plan_run(
     disk, export_disk = training_disk(recipe, spec) + download_bytes, export_disk_bytes(recipe, spec)
     seconds = work.tokens / speed if work.tokens is not None else None
     times: list[TimePart] = []
+    samples: SamplePlan | None = None
     if seconds is not None and work.steps:
-        pace = predicted_pace(run, step_s=seconds / work.steps, tokens_per_s=speed, shared=shared)
-        times = time_parts(recipe, pace, done=-1, steps=work.steps)
+        pace = partial(predicted_pace, run, step_s=seconds / work.steps, tokens_per_s=speed, shared=shared)
+        samples = plan_samples(run, pace(), work.steps)
+        times = time_parts(recipe, pace(samples=samples), done=-1, steps=work.steps, samples=samples)
     over_budget = recipe.memory.budget_gib > 0 and total > _ABOUT * _budget(recipe, choice)
     lower = None
     if not quick and (over_budget or lacks_memory(run, total, free)):
@@ -139,6 +142,7 @@ def plan_run(
         disk_free_bytes=machine.disk_free_bytes,
         fits=not problems,
         problems=problems,
+        samples=samples,
         notes=[
             *notes_on(run),
             *scored,
@@ -147,6 +151,7 @@ def plan_run(
                 None,
                 [
                     shared_note(shared),
+                    samples_note(recipe, samples),
                     alone,
                     streaming_note(choice.plan if choice else None),
                     export_space_note(recipe.export.quants, export_disk, machine.disk_free_bytes - disk),

@@ -8,12 +8,13 @@ predicted ones.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from burnish_engine.advise.facts.planned_run import PlannedRun
 from burnish_engine.advise.facts.shape import BYTES_OF, NF4_BYTES, parameters
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
-from burnish_engine.contract.facts.advice import SharedSteps, TimePart
+from burnish_engine.contract.facts.advice import SamplePlan, SharedSteps, TimePart
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
@@ -23,6 +24,9 @@ LOOKS = 3
 """Times that the guard looks at a run: before it, after warmup, at the end (`train/guard/guard.py`)."""
 GENERAL_TEXT_TOKENS = 2048
 """Most tokens of the general text that are measured, so that it takes seconds on a processor."""
+LEAST_ROUNDS, LEAST_TOKENS = 2, 32
+"""Rounds of replies to fixed prompts, one before and one after training, and tokens of the shortest replies: what the
+limit of their time leaves, before prompts are left out."""
 _FORWARD_SHARE = {True: 1 / 3, False: 0.4}
 """Share of a training pass that a forward pass takes, by whether every weight is trained: the backward pass computes
 gradients of inputs, which takes as long as the forward pass, and where weights are trained theirs, which takes as long
@@ -57,7 +61,12 @@ class RunPace:
 
 
 def predicted_pace(
-    run: PlannedRun, *, step_s: float, tokens_per_s: float, shared: SharedSteps | None = None
+    run: PlannedRun,
+    *,
+    step_s: float,
+    tokens_per_s: float,
+    shared: SharedSteps | None = None,
+    samples: SamplePlan | None = None,
 ) -> RunPace:
     """Predict the pace of a run whose speed is known.
 
@@ -66,20 +75,20 @@ def predicted_pace(
         step_s: predicted time of a step.
         tokens_per_s: predicted speed of training.
         shared: how GPUs share its steps; they share evaluations of adapters too, and the first does the rest.
+        samples: when fixed prompts are answered; None: as the recipe says.
     """
     recipe, guard = run.recipe, run.recipe.guard
     dealt = shared.gpus if shared and run.device.cuda and recipe.devices.strategy == "data_parallel" else 1
     tokens_per_s /= shared.times if shared else 1.0
     probes = guard.probes and guard.action != "off"
     forward_s = _FORWARD_SHARE[recipe.adapter.method == "full"] / tokens_per_s
-    prompts = recipe.evaluation.prompts
     row_s = forward_s * (2 / (1 + KL_WORK) if recipe.preference.estimates_kl else 1.0)  # with its mismatched reply
     held_out = _held_out_tokens(recipe, run.dataset)
     return RunPace(
         step_s=step_s,
         look_s=_LOOK_TOKENS / tokens_per_s if probes else 0.0,
         evaluation_s=held_out * row_s / dealt,
-        prompts_s=recipe.evaluation.sample_tokens * _token_s(run) if prompts else 0.0,
+        prompts_s=_samples_s(run, samples or whole_samples(recipe)),
         save_s=_saved_bytes(run) / _SAVED_BYTES_PER_S + _SAVE_S,
         general_text_s=GENERAL_TEXT_TOKENS * forward_s if recipe.evaluation.general_text else 0.0,
         task_s=_task_s(run, forward_s),
@@ -87,7 +96,92 @@ def predicted_pace(
     )
 
 
-def time_parts(recipe: Recipe, pace: RunPace, *, done: int, steps: int, looks: int = LOOKS) -> list[TimePart]:
+def plan_samples(run: PlannedRun, pace: RunPace, steps: int) -> SamplePlan | None:
+    """Choose when a run answers its fixed prompts, so that this takes no more of its time than the recipe allows.
+
+    Where not even one short round at the end is so cheap, that one is made.
+
+    Args:
+        run: planned run.
+        pace: pace of the run; that of its replies does not matter.
+        steps: optimizer steps of the run.
+
+    Returns:
+        The most that is allowed; None: there are no prompts.
+    """
+    recipe = run.recipe
+    whole, share = whole_samples(recipe), recipe.evaluation.sample_share
+    if not whole.prompts or not share:
+        return whole if whole.prompts else None
+    others_s = sum(part.seconds for part in time_parts(recipe, replace(pace, prompts_s=0.0), done=-1, steps=steps))
+    made = whole
+    for made in _fewer_samples(whole, steps, _together(run, whole.tokens)):
+        if _rounds(made, -1, steps) * _samples_s(run, made) <= share / (1 - share) * others_s:
+            break
+    return made
+
+
+def whole_samples(recipe: Recipe) -> SamplePlan:
+    """Return when a run answers its fixed prompts as long as nothing limits that."""
+    section = recipe.evaluation
+    return SamplePlan(prompts=len(section.prompts), tokens=section.sample_tokens, every=section.every)
+
+
+def samples_note(recipe: Recipe, samples: SamplePlan | None) -> str:
+    """Say in a sentence how replies to fixed prompts are limited; empty where they are not."""
+    if samples is None or samples == whole_samples(recipe):
+        return ""
+    before = "before the first step, " if samples.before else ""
+    on_the_way = f"every {samples.every:,} steps " if samples.every else ""
+    return (
+        f"So that fixed prompts take at most {recipe.evaluation.sample_share:.0%} of the run's time "
+        f"(evaluation.sample_share), {samples.prompts:,} of {len(recipe.evaluation.prompts):,} are answered {before}"
+        f"{on_the_way}and after the last step, with up to {samples.tokens:,} tokens."
+    )
+
+
+def _fewer_samples(whole: SamplePlan, steps: int, together: int) -> Iterator[SamplePlan]:
+    """Yield fewer and fewer replies: less often, then shorter, then to fewer prompts, then only at the end."""
+    made = whole
+    yield made
+    while made.every and _rounds(made, -1, steps) > LEAST_ROUNDS:
+        made = made.model_copy(update={"every": made.every * 2})
+        yield made
+    while made.tokens > LEAST_TOKENS:
+        made = made.model_copy(update={"tokens": max(made.tokens // 2, LEAST_TOKENS)})
+        yield made
+    while made.prompts > together:
+        made = made.model_copy(update={"prompts": max(made.prompts // 2, together)})
+        yield made
+    yield made.model_copy(update={"before": False, "every": 0})
+
+
+def _rounds(samples: SamplePlan, done: int, steps: int) -> int:
+    """Count the rounds of replies that follow a step; arguments as for `time_parts`."""
+    return _occasions(samples.every, done, steps) + (done < 0 and samples.before)
+
+
+def _samples_s(run: PlannedRun, samples: SamplePlan) -> float:
+    """Predict the time of one round of replies to the fixed prompts."""
+    return math.ceil(samples.prompts / _together(run, samples.tokens)) * samples.tokens * _token_s(run)
+
+
+def _together(run: PlannedRun, reply_tokens: int, prompt_tokens: int = 0) -> int:
+    """Return how many replies grow at the same time."""
+    if _is_captured(run):
+        return PAGED_TOGETHER
+    return replies_at_once(prompt_tokens, reply_tokens, run.recipe.train.micro_batch_tokens)
+
+
+def time_parts(
+    recipe: Recipe,
+    pace: RunPace,
+    *,
+    done: int,
+    steps: int,
+    looks: int = LOOKS,
+    samples: SamplePlan | None = None,
+) -> list[TimePart]:
     """List what is left of a run after some steps.
 
     Args:
@@ -96,7 +190,10 @@ def time_parts(recipe: Recipe, pace: RunPace, *, done: int, steps: int, looks: i
         done: optimizer steps made; -1: the run did not begin, and its first evaluation is still to come.
         steps: optimizer steps of the whole run.
         looks: looks of the guard that are still to come.
+        samples: when fixed prompts are answered; None: as the recipe says.
     """
+    samples = samples or whole_samples(recipe)
+    rounds = _rounds(samples, done, steps)
     left = steps - max(done, 0)
     evaluations = _occasions(recipe.evaluation.every, done, steps) + (done < 0)
     at_the_ends = evaluations if recipe.evaluation.patience else 1 + (done < 0)
@@ -111,10 +208,11 @@ def time_parts(recipe: Recipe, pace: RunPace, *, done: int, steps: int, looks: i
         TimePart(name="evaluations", count=evaluations, seconds=evaluations * pace.evaluation_s),
         TimePart(name="general_text", count=at_the_ends, seconds=at_the_ends * pace.general_text_s),
         TimePart(name="task", count=at_the_ends, seconds=at_the_ends * pace.task_s),
-        TimePart(name="prompts", count=evaluations, seconds=evaluations * pace.prompts_s),
+        TimePart(name="prompts", count=rounds, seconds=rounds * pace.prompts_s, tokens=samples.tokens),
         TimePart(name="saves", count=saves, seconds=saves * pace.save_s),
     ]
-    return [part for part in parts if part.seconds > 0]
+    total = sum(part.seconds for part in parts)
+    return [part.model_copy(update={"share": part.seconds / total}) for part in parts if part.seconds > 0]
 
 
 def _occasions(every: int, done: int, steps: int) -> int:
@@ -149,9 +247,7 @@ def _task_s(run: PlannedRun, forward_s: float) -> float:
         return 0.0
     rows = min(task.max_rows, dataset.validation_rows)
     row_tokens = dataset.tokens / max(dataset.train_rows + dataset.validation_rows, 1)
-    together = PAGED_TOGETHER
-    if not _is_captured(run):
-        together = replies_at_once(int(row_tokens), task.max_tokens, run.recipe.train.micro_batch_tokens)
+    together = _together(run, task.max_tokens, int(row_tokens))
     return math.ceil(rows / together) * task.max_tokens * _token_s(run) + rows * row_tokens * forward_s
 
 

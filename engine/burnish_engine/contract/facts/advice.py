@@ -65,6 +65,27 @@ class TimePart(Facts):
     name: Literal["reference", "steps", "checks", "evaluations", "general_text", "prompts", "task", "saves"]
     count: int = Field(description="How many of them there are.")
     seconds: float = Field(description="Predicted time of all of them together.")
+    share: float = Field(default=0.0, description="Part of the time of the whole run, 0 to 1; 0 where not told.")
+    tokens: int = Field(default=0, description="Longest reply, tokens; 0: none is made.")
+
+
+class SamplePlan(Facts):
+    """When a run answers its fixed prompts, so that this takes little of its time."""
+
+    prompts: int = Field(description="Prompts that are answered, the recipe's first ones.")
+    tokens: int = Field(description="Longest reply, tokens.")
+    every: int = Field(default=0, description="Steps from one round of replies to the next; 0: none on the way.")
+    before: bool = Field(default=True, description="Whether there is a round before the first step.")
+
+    def is_due(self, step: int, steps: int) -> bool:
+        """Return whether there is a round after a step.
+
+        Args:
+            step: optimizer steps done.
+            steps: optimizer steps of the whole run.
+        """
+        on_the_way = self.every > 0 and step % self.every == 0
+        return step == steps or (self.before if step == 0 else on_the_way)
 
 
 class SharedSteps(Facts):
@@ -122,6 +143,9 @@ class RunPlan(Facts):
     fits: bool
     problems: list[str] = Field(default=[], description="Why it does not fit, and what would make it fit.")
     notes: list[str] = Field(default=[])
+    samples: SamplePlan | None = Field(
+        default=None, description="When the fixed prompts are answered; None: as the recipe says, or there are none."
+    )
     trainable_parameters: int
     adapter_bytes: int = Field(
         default=0, description="Adapter with its gradients, optimizer and copies on that device; 0 without adapter."

@@ -33,6 +33,12 @@ class EvaluationSection(Section):
     sample_tokens: int = setting(
         120, "Longest reply to a fixed prompt.", label="Longest reply", unit="tokens", ge=1, le=8192
     )
+    sample_share: float = setting(
+        0.05,
+        "Most of the run's time that replies to the fixed prompts may take, as predicted before it. Where all would "
+        "take more, they are made at fewer evaluations, then shorter, then to fewer prompts. 0: no limit.",
+        label="Time for sample prompts", unit="share", zero="no limit", used_if=unless("prompts", []), ge=0.0, le=0.9,
+    )  # fmt: skip
     patience: int = setting(
         0,
         "Early stopping: end after this many evaluations in a row without a better held-out loss. The adapter of the "

@@ -44,7 +44,8 @@ def time_sentence(part: TimePart, duration: Callable[[float], str]) -> Sentence:
         part: part of the time.
         duration: function that formats seconds.
     """
-    return Sentence(TIME_PARTS[part.name], {"count": part.count, "time": duration(part.seconds)})
+    values = {"count": part.count, "time": duration(part.seconds), "share": part.share, "tokens": part.tokens}
+    return Sentence(TIME_PARTS[part.name], values)
 
 
 def memory_sentence(run: RunState) -> Sentence | None:

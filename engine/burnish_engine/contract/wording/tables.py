@@ -111,7 +111,7 @@ TIME_PARTS: Final[Mapping[str, str]] = {
     "checks": "Checks, {count} times: {time}",
     "evaluations": "Held-out rows, {count:,} times: {time}",
     "general_text": "General text, {count:,} times: {time}",
-    "prompts": "Fixed prompts, {count:,} times: {time}",
+    "prompts": "Fixed prompts, {count:,} times, up to {tokens:,} tokens: {time}, {share:.1%} of the run",
     "task": "Score of the task, {count:,} times: {time}",
     "saves": "Saving, {count:,} times: {time}",
 }

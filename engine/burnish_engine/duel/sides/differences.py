@@ -22,6 +22,7 @@ _DECIDED = {
     "evaluation.general_text": "changes no result",
     "evaluation.prompts": "not asked in a duel",
     "evaluation.sample_tokens": "not asked in a duel",
+    "evaluation.sample_share": "not asked in a duel",
     "evaluation.patience": "no run of a duel stops early",
     "evaluation.min_improvement": "no run of a duel stops early",
     "guard": "as by default, but never back and on at a lower rate",

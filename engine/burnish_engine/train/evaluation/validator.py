@@ -10,6 +10,7 @@ from dataclasses import asdict
 import numpy as np
 import numpy.typing as npt
 
+from burnish_engine.contract.facts.advice import SamplePlan
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import EvaluationDone, HeldOutPairsDone, ProgressUnit, SampleDone
 from burnish_engine.data.tokens.tokenize import Document
@@ -28,13 +29,14 @@ class Validator:
         recipe: recipe of the run.
         inputs: inputs of the run.
         recorder: recorder that receives losses and replies.
+        samples: when the model answers the fixed prompts.
 
     Attributes:
         newest: newest evaluation; None before the first.
     """
 
-    def __init__(self, recipe: Recipe, inputs: RunInputs, recorder: Recorder) -> None:
-        self._recipe, self._inputs, self._recorder = recipe, inputs, recorder
+    def __init__(self, recipe: Recipe, inputs: RunInputs, recorder: Recorder, samples: SamplePlan) -> None:
+        self._recipe, self._inputs, self._recorder, self._samples = recipe, inputs, recorder, samples
         self.newest: EvaluationDone | None = None
 
     def is_due(self, step: int) -> bool:
@@ -93,16 +95,20 @@ class Validator:
         mismatched = (log_probs(other, len(held_out)), references.held_out_mismatched) if other else None
         return *evaluate_labels(section, own, references.held_out, held_out, mismatched), own
 
+    def samples_are_due(self, step: int) -> bool:
+        """Return whether an evaluation after this step has replies to the fixed prompts."""
+        return self._samples.is_due(step, self._inputs.budget.steps)
+
     def samples(self, engine: Engine, step: int) -> None:
-        """Let the model answer the recipe's prompts."""
-        section = self._recipe.evaluation
-        if not section.prompts:
+        """Let the model answer the recipe's prompts, as many and as long as planned."""
+        asked = self._recipe.evaluation.prompts[: self._samples.prompts]
+        if not asked:
             return
         system = self._recipe.data.system_prompt
         start = [{"role": "system", "content": system}] if system else []
-        prompts = [self._inputs.prompt_ids([*start, {"role": "user", "content": prompt}]) for prompt in section.prompts]
-        replies = engine.replies(prompts, section.sample_tokens)
-        for prompt, reply in zip(section.prompts, replies, strict=True):
+        prompts = [self._inputs.prompt_ids([*start, {"role": "user", "content": prompt}]) for prompt in asked]
+        replies = engine.replies(prompts, self._samples.tokens)
+        for prompt, reply in zip(asked, replies, strict=True):
             self._recorder.emit(SampleDone(step=step, prompt=prompt, reply=reply.text, stopped=reply.stopped))
 
 

@@ -13,9 +13,10 @@ from pydantic import ValidationError
 
 from burnish_engine.advise.plan.plan import refuse_unfit
 from burnish_engine.advise.plan.plan_recipe import plan_recipe
+from burnish_engine.advise.plan.run_time import whole_samples
 from burnish_engine.advise.predict.plain.whole_model_memory import later_bytes
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.contract.facts.advice import RunPlan
+from burnish_engine.contract.facts.advice import RunPlan, SamplePlan
 from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.machine import MachineFacts
@@ -56,6 +57,7 @@ class RunSetup:
         planned_coverage: coverage that the plan announced; None: it announced none, the run is resumed, or it continues
             from an adapter, which decides itself what it reaches.
         predicted_s: predicted time of all steps, seconds; 0 where not known.
+        samples: when the model answers the fixed prompts.
         time_left: prediction of the time to the end.
     """
 
@@ -72,6 +74,7 @@ class RunSetup:
     plan: str
     planned_coverage: Coverage | None
     predicted_s: float
+    samples: SamplePlan
     time_left: TimeLeft
 
     @classmethod
@@ -138,6 +141,7 @@ class RunSetup:
             plan=_resumed_plan(position.plan, planned) if position else planned,
             planned_coverage=plan.coverage if plan and fresh and not recipe.adapter.start else None,
             predicted_s=(plan.seconds or 0.0) if plan else 0.0,
+            samples=(plan.samples if plan else None) or whole_samples(recipe),
             time_left=TimeLeft(recipe, plan, inputs.budget.steps),
         )
 

@@ -37,7 +37,7 @@ class TimeLeft:
         self._steps: deque[float] = deque(maxlen=_MEAN_OF)
         self._looks = LOOKS
         self._asking_since: float | None = None
-        self._pace = _planned_pace(plan)
+        self._pace, self._samples = _planned_pace(plan), plan.samples if plan else None
 
     def observe(self, event: Event) -> None:
         """Take the time of an evaluation, save, check or round of replies from the event that ends it."""
@@ -68,9 +68,8 @@ class TimeLeft:
         measured = sum(self._steps) / len(self._steps)
         enough = len(self._steps) >= MEASURED_STEPS or not self._pace.step_s
         pace = replace(self._pace, step_s=measured if enough else self._pace.step_s)
-        return sum(
-            part.seconds for part in time_parts(self._recipe, pace, done=step, steps=self._total, looks=self._looks)
-        )
+        left = time_parts(self._recipe, pace, done=step, steps=self._total, looks=self._looks, samples=self._samples)
+        return sum(part.seconds for part in left)
 
 
 def _planned_pace(plan: RunPlan | None) -> RunPace:

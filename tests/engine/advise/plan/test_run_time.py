@@ -124,6 +124,35 @@ def test_what_preferences_are_compared_with_is_read_once_before_the_first_step(m
     assert [part.name for part in left] == ["steps"]
 
 
+SHARES = [(20, 120, 50), (200, 120, 10), (1, 8192, 1), (3, 500, 0)]
+
+
+@pytest.mark.parametrize("machine", [None, cpu_machine()], ids=["gpu", "cpu"])
+@pytest.mark.parametrize(("prompts", "tokens", "every"), SHARES)
+def test_replies_to_fixed_prompts_take_a_small_share_of_the_run_unless_all_are_wanted(machine, prompts, tokens, every):
+    """Long replies every step take most of a run where nothing limits them."""
+    asked = {"prompts": ["Why?"] * prompts, "sample_tokens": tokens, "every": every}
+    limited, whole = (planned(recipe(**asked, **more), machine) for more in ({}, {"sample_share": 0.0}))
+    (part,), (full,) = ([one for one in plan.times if one.name == "prompts"] for plan in (limited, whole))
+    assert part.seconds <= 0.0501 * limited.total_seconds
+    assert part.share == pytest.approx(part.seconds / limited.total_seconds)
+    assert (full.count, full.tokens, whole.samples.prompts) == (full.count, tokens, prompts)
+    cut = limited.samples != whole.samples
+    assert cut == (full.share > 0.05)
+    assert cut == any("evaluation.sample_share" in note for note in limited.notes)
+    steps = range(limited.steps + 1)
+    assert part.count == sum(limited.samples.is_due(step, limited.steps) for step in steps)
+    assert limited.samples.is_due(limited.steps, limited.steps)
+
+
+def test_a_short_run_still_answers_briefly_at_its_end():
+    made = recipe(prompts=["Why?"] * 200, every=1).model_copy(update={"train": TrainSection(max_steps=1)})
+    samples = planned(made, cpu_machine()).samples
+    assert [step for step in range(2) if samples.is_due(step, 1)] == [1]
+    assert samples.tokens == 32
+    assert 0 < samples.prompts < 200
+
+
 def test_without_data_the_time_is_not_known():
     plan = plan_run(Recipe(), QWEN3_06B, cpu_machine())
     assert plan.times == []

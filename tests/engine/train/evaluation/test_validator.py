@@ -6,14 +6,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from burnish_engine.advise.plan.run_time import whole_samples
+from burnish_engine.contract.facts.advice import SamplePlan
 from burnish_engine.contract.recipe.recipe_file import parse_recipe
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.train.evaluation.validator import Validator
 from burnish_engine.train.lifecycle.inputs import RunInputs
 
+NONE = SamplePlan(prompts=0, tokens=1)
 
-def asked(recipe):
+
+def asked(recipe, samples=None):
     """The messages of each prompt, and the events that tell of the replies."""
     rendered, told = [], []
 
@@ -30,7 +34,7 @@ def asked(recipe):
     engine = SimpleNamespace(
         replies=lambda prompts, most: [GeneratedReply(f"{ids} of {most}", stopped=True, tokens=1) for ids in prompts]
     )
-    Validator(recipe, inputs, SimpleNamespace(emit=told.append)).samples(engine, 7)
+    Validator(recipe, inputs, SimpleNamespace(emit=told.append), samples or whole_samples(recipe)).samples(engine, 7)
     return rendered, [(event.step, event.prompt, event.reply) for event in told]
 
 
@@ -43,6 +47,7 @@ def test_prompts_are_asked_with_the_system_prompt_that_rows_are_trained_with():
     assert told == [(7, "a", "[1] of 5"), (7, "abc", "[3] of 5")]
     assert asked(parse_recipe(watched))[0][0] == [{"role": "user", "content": "a"}]
     assert asked(parse_recipe("")) == ([], [])
+    assert asked(parse_recipe(watched), SamplePlan(prompts=1, tokens=3))[1] == [(7, "a", "[1] of 3")]
 
 
 def test_the_held_out_rows_are_evaluated_in_passes_of_the_recipe_and_their_tokens_counted():
@@ -59,12 +64,12 @@ def test_the_held_out_rows_are_evaluated_in_passes_of_the_recipe_and_their_token
         emit=told.append, update=state.update, progress=lambda done, total: counts.append((done, total))
     )
     inputs = SimpleNamespace(held_out=["a row", "another"], data=SimpleNamespace(train=["not this one"]))
-    assert Validator(recipe, inputs, recorder).held_out_loss(engine, 7) == 2.5
+    assert Validator(recipe, inputs, recorder, NONE).held_out_loss(engine, 7) == 2.5
     assert asked == [(["a row", "another"], 2048)]
     assert [(event.step, event.loss, event.tokens) for event in told] == [(7, 2.5, 70)]
     assert state == {"evaluation_loss": 2.5}
     assert counts == [(1, 2)]
-    assert Validator(recipe, SimpleNamespace(held_out=[]), recorder).held_out_loss(engine, 8) is None
+    assert Validator(recipe, SimpleNamespace(held_out=[]), recorder, NONE).held_out_loss(engine, 8) is None
     assert len(asked) == 1
 
 
@@ -86,7 +91,7 @@ def test_held_out_pairs_are_read_once_and_each_step_that_may_be_the_result_tells
         budget=SimpleNamespace(steps=7),
     )  # fmt: skip
     early = f"[evaluation]\nevery = 1\npatience = {patience}\n"
-    validator = Validator(parse_recipe(f'[preference]\nobjective = "orpo"\n{early}'), inputs, recorder)
+    validator = Validator(parse_recipe(f'[preference]\nobjective = "orpo"\n{early}'), inputs, recorder, NONE)
     for step in (0, 6, 7):
         validator.held_out_loss(engine, step)
     assert asked == [2, 2, 2]

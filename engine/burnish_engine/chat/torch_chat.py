@@ -34,6 +34,7 @@ class TorchChat:
         precision: number format of the base weights, "fp32" or "bf16".
         device: device to compute on; by default the CPU.
         label: word behind the model's name while the adapter answers.
+        exact: whether a reply has the same bits whatever others are asked for.
 
     Attributes:
         note: reason, in a sentence, why transformers answers instead of our decoder; empty where it does not.
@@ -50,6 +51,7 @@ class TorchChat:
         precision: str = "fp32",
         device: torch.device | None = None,
         label: str = "tuned",
+        exact: bool = False,
     ) -> None:
         import torch
 
@@ -61,9 +63,9 @@ class TorchChat:
         self._tokenizer = load_tokenizer(source)
         self._template = tokenizer_template(self._tokenizer)
         device = device or torch.device("cpu")
-        fast, self.note = load_for_generation(source, adapter, precision, device)
+        fast, self.note = load_for_generation(source, adapter, precision, device, exact=exact)
         self._generator: DecoderGenerator | TransformersGenerator | None = fast or _plain(
-            source, adapter, precision, device
+            source, adapter, precision, device, exact=exact
         )
         self._base_name = f"{source.name} (tuned)" if source.trained else source.name
         self._label = label
@@ -172,9 +174,11 @@ class TorchChat:
             torch.cuda.empty_cache()
 
 
-def _plain(source: ModelSource, adapter: Path | None, precision: str, device: torch.device) -> TransformersGenerator:
+def _plain(
+    source: ModelSource, adapter: Path | None, precision: str, device: torch.device, *, exact: bool
+) -> TransformersGenerator:
     from burnish_engine.models.generation.transformers_generate import TransformersGenerator
     from burnish_engine.models.transformers_path.plain import load_adapter, load_base
 
     model = load_base(source, precision, device)
-    return TransformersGenerator(load_adapter(model, adapter).eval() if adapter is not None else model)
+    return TransformersGenerator(load_adapter(model, adapter).eval() if adapter is not None else model, exact=exact)

@@ -22,17 +22,17 @@ _PROGRAMS_PER_PROCESSOR = 4
 _MOST_SPLITS = 64
 
 
-def splits(rows: int, kv_heads: int, pages: int, processors: int) -> int:
+def splits(rows: int, kv_heads: int, pages: int | None, processors: int) -> int:
     """Return among how many programs the keys of a row are split.
 
     Args:
         rows: number of rows.
         kv_heads: number of key heads.
-        pages: most pages of a row.
+        pages: most pages of a row; None: as many as there may be.
         processors: multiprocessors of the device.
     """
     wanted = _PROGRAMS_PER_PROCESSOR * processors // (rows * kv_heads)
-    return max(1, min(wanted, pages, _MOST_SPLITS))
+    return max(1, min(wanted, _MOST_SPLITS if pages is None else pages, _MOST_SPLITS))
 
 
 def forward(

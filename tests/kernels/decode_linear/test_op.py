@@ -52,6 +52,17 @@ def test_bad_arguments_are_named(change, words):
         forward(**{"x_BK": X, "matrix": MATRIX, "stack": STACK} | change)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_token_has_the_same_bits_in_any_company_of_the_same_size(dtype):
+    """Exact replies rest on this: the number of tokens alone decides how sums are divided."""
+    x_BK, matrix = torch.randn(8, 32).to(dtype), MATRIX.to(dtype)
+    whole = forward(x_BK, matrix, STACK)
+    for place in (0, 3, 7):
+        others = torch.randn(8, 32).to(dtype)
+        others[place] = x_BK[5]
+        assert torch.equal(forward(others, matrix, STACK)[place], whole[5])
+
+
 def test_the_result_is_the_sum_of_both_products():
     bias, out = torch.randn(64), torch.empty(2, 80)[:, :64]
     found = forward(X, MATRIX, STACK, bias_N=bias, out=out)

@@ -41,6 +41,24 @@ def test_one_reply_is_shared_and_many_are_not():
     assert splits(1, 8, 2, 132) == 2  # never more than pages
     assert splits(64, 8, 64, 132) == 1
     assert splits(128, 32, 64, 16) == 1
+    assert splits(2, 2, None, 132) == splits(2, 2, 1000, 132) > 1  # where pages must not decide
+
+
+def test_a_row_has_the_same_bits_in_any_company_that_shares_keys_alike():
+    keys, values = torch.randn(9, 2, 64, 16), torch.randn(9, 2, 64, 16)
+    own = {"q": torch.randn(4, 16), "k": torch.randn(2, 16), "v": torch.randn(2, 16)}
+
+    def attend(rows, place, pages):
+        q, k, v = (torch.randn(rows, *one.shape) for one in own.values())
+        q[place], k[place], v[place] = own.values()
+        table = torch.zeros(rows, pages, dtype=torch.int32)
+        table[place, :3] = torch.tensor([4, 2, 7])
+        lengths = torch.zeros(rows, dtype=torch.int32)
+        lengths[place] = 150
+        return forward(q, k, v, keys.clone(), values.clone(), table, lengths, scale=0.3, split=5)[place]
+
+    alone = attend(1, 0, 3)
+    assert all(torch.equal(attend(*other), alone) for other in ((3, 2, 3), (8, 4, 3)))
 
 
 def test_the_first_token_attends_to_itself():

@@ -59,6 +59,9 @@ def evaluate(
     relative_tolerance: Annotated[float | None, typer.Option(help=_help("relative_tolerance"))] = None,
     rows: Annotated[int, typer.Option(help="Most rows. 0: the recipe's, else 50.")] = 0,
     max_tokens: Annotated[int, typer.Option(help="Longest reply, tokens. 0: the recipe's, else 128.")] = 0,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Make each reply the same to the bit, whatever rows are asked. Slower.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print all rows and replies as one JSON document.")] = False,
 ) -> int:
     """Score a run's task on held-out rows.
@@ -82,7 +85,7 @@ def evaluate(
         check_file(one)
     task = _rows(paths, recipe, section)
     with ExportBar(quiet=json) as bar:
-        replies = _all_replies(paths, recipe, task, files, bar)
+        replies = _all_replies(paths, recipe, task, files, bar, exact=exact)
     scores = {name: task.score(given) for name, given in replies.items()}
     if json:
         print_json(_document(task, replies, scores))
@@ -160,7 +163,7 @@ def _rows(paths: RunPaths, recipe: Recipe, section: TaskSection) -> TaskRows:
 
 
 def _all_replies(
-    paths: RunPaths, recipe: Recipe, task: TaskRows, files: dict[str, Path], bar: ExportBar
+    paths: RunPaths, recipe: Recipe, task: TaskRows, files: dict[str, Path], bar: ExportBar, *, exact: bool
 ) -> dict[str, Replies]:
     """Answer the rows with the base and the tuned model, then with files."""
     from burnish_engine.chat.device import chat_device
@@ -186,9 +189,9 @@ def _all_replies(
         if base is None:
             bar.say(f"note: {why}")
         else:
-            with closing(TorchChat(base, precision=precision, device=device)) as chat:
+            with closing(TorchChat(base, precision=precision, device=device, exact=exact)) as chat:
                 found["base"] = model_replies(chat, task, answered("the base"))
-    with closing(TorchChat(source, adapter, precision=precision, device=device)) as chat:
+    with closing(TorchChat(source, adapter, precision=precision, device=device, exact=exact)) as chat:
         if adapter is not None:
             found["base"], found["tuned"] = both_replies(chat, task, answered("the base and the tuned model"))
         else:

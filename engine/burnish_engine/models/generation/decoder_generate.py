@@ -58,15 +58,23 @@ class DecoderGenerator(StepGenerator):
         ends: tokens that the model's files name as ends of a reply.
         keeps_slots: whether pages and captured steps outlive the replies, for a model that does nothing else.
         paged: whether replies grow in slots with pages; None: on a GPU.
+        exact: whether a reply has the same bits whatever others are asked for and however many grow together. Each
+            prompt is read alone then, every step in slots is of as many rows, and base and tuned share none.
 
     Attributes:
         decoder: the decoder, with its adapter.
     """
 
     def __init__(
-        self, decoder: Decoder, ends: Sequence[int] = (), *, keeps_slots: bool = False, paged: bool | None = None
+        self,
+        decoder: Decoder,
+        ends: Sequence[int] = (),
+        *,
+        keeps_slots: bool = False,
+        paged: bool | None = None,
+        exact: bool = False,
     ) -> None:
-        self._ends, self._keeps_slots = list(ends), keeps_slots
+        self._ends, self._keeps_slots, self.exact = list(ends), keeps_slots, exact
         self._is_paged = decoder.device.type == "cuda" if paged is None else paged
         self._room: SlotRoom | None = None
         self.decoder = decoder
@@ -142,7 +150,15 @@ class DecoderGenerator(StepGenerator):
             return iter(())
         if not self._is_paged:
             return super().replies(requests, stops, together)
-        return self._in_slots(requests, stops, together)
+        if not self.exact or len({request.base for request in requests}) == 1:
+            return self._in_slots(requests, stops, together)
+        return self._kind_by_kind(requests, stops, together)
+
+    def _kind_by_kind(self, requests: Sequence[ReplyRequest], stops: Set[int], together: int) -> Iterator[ReplyPiece]:
+        for base in (True, False):
+            own = [number for number, request in enumerate(requests) if request.base is base]
+            for piece in self._in_slots([requests[number] for number in own], stops, together):
+                yield replace(piece, request=own[piece.request])
 
     def _in_slots(self, requests: Sequence[ReplyRequest], stops: Set[int], together: int) -> Iterator[ReplyPiece]:
         with self.inference():
@@ -150,7 +166,9 @@ class DecoderGenerator(StepGenerator):
             room = self._take_room(requests, stops, together)
             room.slots.expect([request.sampling for request in requests])
             turn = room.slots.decoder.rope.long_above
-            schedule = Schedule(room.slots, room.pages, room.prompt_tokens, requests, stops, turn).run()
+            schedule = Schedule(
+                room.slots, room.pages, room.prompt_tokens, requests, stops, turn, most=together if self.exact else None
+            ).run()
         try:
             while True:
                 with self.inference():
@@ -171,12 +189,13 @@ class DecoderGenerator(StepGenerator):
         bases = {one.base or not self._adapted for one in requests}
         adapted: bool | AdaptedRows = self._rows if len(bases) > 1 else not bases.pop()
         view = self._view(adapted)
-        wanted = SlotRoom.wanted(texts, together, view)
+        wanted = SlotRoom.wanted(texts, together, view, exact=self.exact)
         room, self._room = self._room, None
         if room is not None and room.serves(wanted, view, stops):
             return room
         del room  # its pages may be needed
-        return SlotRoom.build(wanted, view, stops, adapted if isinstance(adapted, AdaptedRows) else None)
+        rows = adapted if isinstance(adapted, AdaptedRows) else None
+        return SlotRoom.build(wanted, view, stops, rows, exact=self.exact)
 
     def _read(self, replies: DecoderReplies, rows: Iterable[int]) -> torch.Tensor:
         """Fill the cache with the rows' tokens; return the logits after the last token of each."""

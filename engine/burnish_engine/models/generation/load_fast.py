@@ -24,7 +24,7 @@ from burnish_kernels.registry import CAPABILITIES
 
 
 def load_for_generation(
-    source: ModelSource, adapter: Path | None, precision: str, device: torch.device
+    source: ModelSource, adapter: Path | None, precision: str, device: torch.device, *, exact: bool = False
 ) -> tuple[DecoderGenerator | None, str]:
     """Load Burnish's decoder with an adapter to generate replies.
 
@@ -33,6 +33,7 @@ def load_for_generation(
         adapter: folder of a PEFT adapter, or None for the base.
         precision: dtype name "fp32", "bf16" or "fp16".
         device: device that computes.
+        exact: whether a reply has the same bits whatever others are asked for.
 
     Returns:
         The text generator and an empty text; or None and the reason in a sentence, where only the plain path does this
@@ -61,7 +62,7 @@ def load_for_generation(
     loaded = load_decoder(source, options)
     if adapter is not None:
         _load_compute_copies(loaded, adapter)
-    return DecoderGenerator(loaded.decoder, declared_ends(source), keeps_slots=True), ""
+    return DecoderGenerator(loaded.decoder, declared_ends(source), keeps_slots=True, exact=exact), ""
 
 
 def declared_ends(source: ModelSource) -> list[int]:

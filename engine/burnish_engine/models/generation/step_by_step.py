@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 
 class StepGenerator(TextGenerator):
-    """A generator that gives the logits of every step. Only the generator looks into its states."""
+    """A generator that gives the logits of every step. Only the generator looks into its states.
+
+    Attributes:
+        exact: whether a reply has the same bits whatever others are asked for; here each is made alone.
+    """
+
+    exact = False
 
     @abstractmethod
     def inference(self) -> AbstractContextManager[None]:
@@ -60,6 +66,7 @@ class StepGenerator(TextGenerator):
         Finished replies leave their group where the model can drop rows, so that the time goes into those still
         growing.
         """
+        together = 1 if self.exact else together
         for base in (True, False):
             own = [row for row, request in enumerate(requests) if request.base is base]
             order = sorted(own, key=lambda row: len(requests[row].ids))

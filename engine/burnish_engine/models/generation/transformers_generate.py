@@ -56,10 +56,11 @@ class TransformersGenerator(StepGenerator):
 
     Args:
         model: causal language model.
+        exact: whether each reply is made alone, so that it has the same bits whatever others are asked for.
     """
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
+    def __init__(self, model: Any, *, exact: bool = False) -> None:
+        self._model, self.exact = model, exact
         self._is_adapted = True
         self._options: dict[str, Any] = {"use_cache": True, **_last_logits_only(model)}
 

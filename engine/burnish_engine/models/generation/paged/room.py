@@ -22,6 +22,8 @@ PAGES_SHARE, PROMPTS_SHARE = 0.65, 0.25
 """Shares of free memory for pages and for reading prompts; the rest is for the steps."""
 STATES_SHARE = 0.4
 """Most of free memory that the states of gated delta nets take before that."""
+EXACT_SLOTS = 64
+"""Slots where a reply must not depend on others: a product's order of summation follows from its number of rows."""
 _LEAST_PROMPT_TOKENS = 256  # tokens of prompts read at once, however little memory there is
 
 
@@ -58,21 +60,31 @@ class SlotRoom:
     stops: frozenset[int]
 
     @staticmethod
-    def wanted(texts: Sequence[int], together: int, decoder: Decoder) -> RoomSize:
+    def wanted(texts: Sequence[int], together: int, decoder: Decoder, *, exact: bool = False) -> RoomSize:
         """Return what replies need; of slots with states only as many as fit.
 
         Args:
             texts: most tokens of each prompt with its reply, the longest first.
             together: most replies that grow at the same time.
             decoder: decoder that makes the replies.
+            exact: whether replies must not depend on others: there are as many slots whatever is asked.
         """
-        slots = min(together, len(texts), _most_slots(decoder))
-        pages = sum(-(-tokens // PAGE) for tokens in texts[:slots])
+        grow = min(together, len(texts), EXACT_SLOTS if exact else _most_slots(decoder))
+        slots = EXACT_SLOTS if exact else grow
+        pages = sum(-(-tokens // PAGE) for tokens in texts[:grow])
         row_pages = -(-texts[0] // PAGE)
         return RoomSize(slots, pages, 1 << (row_pages - 1).bit_length())
 
     @classmethod
-    def build(cls, size: RoomSize, decoder: Decoder, stops: Set[int], rows: AdaptedRows | None = None) -> SlotRoom:
+    def build(
+        cls,
+        size: RoomSize,
+        decoder: Decoder,
+        stops: Set[int],
+        rows: AdaptedRows | None = None,
+        *,
+        exact: bool = False,
+    ) -> SlotRoom:
         """Allocate slots, and as many pages as are wanted and fit the free memory beside states; at least one.
 
         Free memory may lie in pieces, so that less of it is found than counted.
@@ -82,13 +94,14 @@ class SlotRoom:
             decoder: decoder that makes the replies.
             stops: tokens that end a reply.
             rows: rows that its adapter takes part in, which slots choose; None: all.
+            exact: whether replies must not depend on others: prompts are read one by one.
         """
         free = _free_bytes(decoder.device) - size.slots * row_bytes(decoder.spec, decoder.dtype)
         pages = min(size.pages, _most_pages(decoder, free))
-        prompt_tokens = _prompt_tokens(decoder, free)
+        prompt_tokens = 0 if exact else _prompt_tokens(decoder, free)
         while True:
             try:
-                slots = ReplySlots(decoder, size.slots, 1 + pages, size.row_pages, stops, rows)
+                slots = ReplySlots(decoder, size.slots, 1 + pages, size.row_pages, stops, rows, exact=exact)
             except torch.OutOfMemoryError:
                 if pages == 1:
                     raise

@@ -74,6 +74,8 @@ class Schedule:
         requests: the replies wanted.
         stops: tokens that end a reply.
         turn: number of tokens at which a text's keys are rotated otherwise, so that it is read again; None: never.
+        most: most replies that grow together, where a reply's bits must not depend on the others; None: bits do not
+            count, and all slots are used.
     """
 
     def __init__(
@@ -84,7 +86,9 @@ class Schedule:
         requests: Sequence[ReplyRequest],
         stops: Set[int],
         turn: int | None = None,
+        most: int | None = None,
     ) -> None:
+        self._most = most
         self._slots, self._prompt_tokens, self._stops, self._turn = slots, prompt_tokens, stops, turn
         self._pages = Pages(pages)
         self._waiting = deque(_GrowingReply(number, request) for number, request in enumerate(requests))
@@ -103,7 +107,8 @@ class Schedule:
             MemoryError: The pages do not hold the longest text.
         """
         while self._waiting or self._replies or self._flights:
-            self._admit()
+            while self._admit() and self._most is not None:
+                pass  # prompts are read one by one
             self._turn_around()
             steps = self._steps()
             if steps:
@@ -113,9 +118,11 @@ class Schedule:
             pieces, self._pieces = self._pieces, []
             yield pieces
 
-    def _admit(self) -> None:
-        """Let waiting replies begin in free slots, as long as their prompts have pages."""
+    def _admit(self) -> bool:
+        """Let waiting replies begin in free slots, as long as their prompts have pages; return whether any began."""
         free = [slot for slot in range(self._slots.count) if slot not in self._replies]
+        if self._most is not None:
+            free = free[: max(self._most - len(self._replies), 0)]
         leaders: dict[tuple[bool, tuple[int, ...]], _GrowingReply] = {}
         twins: dict[int, int] = {}
         copied: dict[int, int] = {}
@@ -123,7 +130,7 @@ class Schedule:
         tokens = 0
         while self._waiting and free:
             reply = self._waiting[0]
-            text = reply.text
+            text = self._text(reply)
             key = (reply.request.base, tuple(text))
             leader = leaders.get(key)
             shared = leader.pages[: len(text) // PAGE] if leader is not None else []
@@ -135,7 +142,7 @@ class Schedule:
             if wanted > self._pages.free:
                 raise MemoryError(f"a text of {len(text)} tokens needs {wanted} pages, {self._pages.free} are free")
             self._waiting.popleft()
-            reply.slot, reply.before, reply.most = free.pop(0), len(reply.made), len(text) + 1
+            reply.slot, reply.before, reply.most = free.pop(0), len(text) - len(reply.request.ids), len(text) + 1
             reply.pages = self._pages.share(shared) + self._pages.take(wanted)
             self._replies[reply.slot] = reply
             self._slots.table[reply.slot, : len(reply.pages)] = reply.pages
@@ -148,16 +155,28 @@ class Schedule:
                 if len(text) % PAGE:
                     copied[reply.pages[-1]] = leader.pages[len(shared)]
         if not entered:
-            return
+            return False
         self._slots.publish_table()
         samplings = {
-            reply.slot: replace(reply.request.sampling, max_tokens=reply.request.sampling.max_tokens - len(reply.made))
+            reply.slot: replace(reply.request.sampling, max_tokens=reply.request.sampling.max_tokens - reply.before)
             for reply in entered
         }
         bases = {reply.slot for reply in entered if reply.request.base}
         self._slots.begin({reply.slot: list(text) for (_, text), reply in leaders.items()}, samplings, twins, bases)
         self._slots.copy_pages(copied)
         self._fly(0)
+        return True
+
+    def _text(self, reply: _GrowingReply) -> list[int]:
+        """Return the tokens that a reply begins with: what it has, unless tokens must be made as they were before.
+
+        A token that is read has other bits than one that was made, so a reply whose bits count makes all again, but for
+        those before its keys were rotated otherwise.
+        """
+        text, own, turned = reply.text, len(reply.request.ids), (self._turn or 0) + 1
+        if self._most is None:
+            return text
+        return text[:turned] if self._turn is not None and own < turned <= len(text) else text[:own]
 
     def _reserve(self) -> int:
         """Return how many pages are kept for replies that grow: one each, so that none is sent away soon."""
@@ -226,6 +245,8 @@ class Schedule:
 
     def _compact(self) -> int:
         """Move replies to the first slots where that halves a step; return the slots of a step, a power of two."""
+        if self._most is not None:
+            return self._slots.count
         size = _power_of_two(max(self._replies) + 1)
         wanted = _power_of_two(len(self._replies))
         if wanted < size and not self._waiting:

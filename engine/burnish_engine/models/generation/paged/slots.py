@@ -24,6 +24,8 @@ from burnish_engine.models.decoder.stacked_linear import AdaptedRows
 from burnish_engine.models.device.device import is_driver_error, is_out_of_memory
 from burnish_engine.models.generation.packed_prompts import first_row, no_documents, read_prompts
 from burnish_engine.models.generation.sampling import Sampling
+from burnish_kernels.dispatch import multiprocessors
+from burnish_kernels.paged_attention.op import splits
 from burnish_kernels.sample import op as sample
 
 RECENT = 64
@@ -61,6 +63,7 @@ class ReplySlots:
         row_pages: most pages of a slot.
         stops: tokens that end a reply.
         rows: rows that the decoder's adapter takes part in; None: all.
+        exact: whether every step computes all slots, with keys split as if nothing were known of their number.
     """
 
     def __init__(
@@ -71,6 +74,8 @@ class ReplySlots:
         row_pages: int,
         stops: Set[int],
         rows: AdaptedRows | None = None,
+        *,
+        exact: bool = False,
     ) -> None:
         self.decoder, self.count, device = decoder, count, decoder.device
         self._adapted_rows = rows
@@ -85,7 +90,9 @@ class ReplySlots:
         self._stops_K = torch.tensor(sorted(stops), dtype=torch.int32, device=device)
         self.table = np.zeros((count, row_pages), dtype=np.int32)
         self._table_SP = torch.zeros(count, row_pages, dtype=torch.int32, device=device)
-        self._caches = SlotCaches(decoder, pages, PageTable(self._table_SP, length))
+        split = splits(count, decoder.spec.num_kv_heads, None, multiprocessors(device)) if exact else None
+        self._caches = SlotCaches(decoder, pages, PageTable(self._table_SP, length, split))
+        self._exact = exact
         self._draws = self._bounds = True
         self._captures = device.type == "cuda"
         self._graphs: dict[tuple[int, bool, bool], torch.cuda.CUDAGraph | None] = {}
@@ -148,6 +155,7 @@ class ReplySlots:
 
     def step(self, count: int) -> None:
         """Give each living reply of the first `count` slots its next token."""
+        count = self.count if self._exact else count
         kind = (count, self._draws, self._bounds)
         if not self.is_captured or kind not in self._graphs:
             self._graphs[kind] = None  # the first step of a kind compiles what it needs

@@ -195,7 +195,9 @@ def test_slots_serve_again_after_a_reply_was_left_open(folders, monkeypatch):
     stepwise, slots = generators(folders("lfm2"), keeps_slots=True)
     built = []
     kept = room.SlotRoom.build
-    monkeypatch.setattr(room.SlotRoom, "build", lambda size, *rest: (built.append(size), kept(size, *rest))[1])
+    monkeypatch.setattr(
+        room.SlotRoom, "build", lambda size, *rest, **more: (built.append(size), kept(size, *rest, **more))[1]
+    )
     requests = greedy(prompts_of((20, 70, 5), seed=5), 30)
     open_one = slots.replies(requests, set(), 16)
     next(open_one)
@@ -247,8 +249,8 @@ def test_steps_that_cannot_be_captured_are_made_all_the_same(llama, monkeypatch)
     monkeypatch.setattr(ReplySlots, "_capture", fails)
     made = ReplySlots.__init__
 
-    def pretends(self, *arguments):
-        made(self, *arguments)
+    def pretends(self, *arguments, **options):
+        made(self, *arguments, **options)
         self._captures = True
 
     monkeypatch.setattr(ReplySlots, "__init__", pretends)
@@ -261,6 +263,71 @@ def test_seeds_may_be_large(llama):
     _, slots = llama
     request = ReplyRequest(prompts_of((5,))[0], Sampling(4, 1.0, seed=2**64 + 3))
     assert len(replies(slots, [request])[0][0]) == 4
+
+
+@pytest.fixture
+def chosen_bits(monkeypatch):
+    """Bits of the logits that each token was chosen from, by seed of its reply and its place; they never change."""
+    kept, found = ReplySlots._choose, {}
+
+    def choose(self, logits, own):
+        slots = range(len(logits)) if own is None else own.tolist()
+        for row, slot in enumerate(slots):
+            if self._rows.live[slot]:
+                key = (int(self._choice.seed[slot]), int(self._rows.length[slot]))
+                bits = logits[row].contiguous().view(torch.int32).cpu().numpy().tobytes()
+                assert found.setdefault(key, bits) == bits
+        kept(self, logits, own)
+
+    monkeypatch.setattr(ReplySlots, "_choose", choose)
+    return found
+
+
+def exact_and_wanted(folder, device="cpu", precision="fp32"):
+    """A decoder whose replies do not depend on others, requests, and their replies step by step."""
+    stepwise, _ = generators(folder, device, precision)
+    prompts = prompts_of([*LENGTHS[:5], *LENGTHS[6:]])
+    requests = [ReplyRequest(prompt, Sampling(16, seed=seed)) for seed, prompt in enumerate(prompts)]
+    return DecoderGenerator(stepwise.decoder, paged=True, exact=True), requests, replies(stepwise, requests)
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("shape", ["llama", "phi3", "qwen3-5", "gemma3", "lfm2"])
+def test_exact_replies_have_the_same_bits_at_any_batch_size(folders, shape, chosen_bits, monkeypatch):
+    """Also where pages run out in the middle, so that replies begin again, and where keys are rotated otherwise."""
+    monkeypatch.setattr(room, "EXACT_SLOTS", 8)
+    exact, requests, wanted = exact_and_wanted(folders(shape))
+    for together in (1, 3, 8):
+        assert replies(exact, requests, together=together) == wanted
+    count = len(chosen_bits)
+    assert count == 16 * len(requests)
+    monkeypatch.setattr(room, "_most_pages", lambda _decoder, _free: 6)
+    assert replies(exact, requests[::-1], together=8) == wanted[::-1]
+    assert len(chosen_bits) == count
+
+
+def test_step_by_step_exact_replies_are_made_one_by_one(llama, monkeypatch):
+    stepwise, _ = llama
+    requests = greedy(prompts_of((9, 30, 5)), 6)
+    wanted, starts = replies(stepwise, requests), []
+    exact = DecoderGenerator(stepwise.decoder, paged=False, exact=True)
+    kept = exact.start
+    monkeypatch.setattr(
+        exact, "start", lambda prompts, reserve: (starts.append(len(prompts)), kept(prompts, reserve))[1]
+    )
+    assert replies(exact, requests) == wanted
+    assert starts == [1, 1, 1]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [*tiny_models.SHAPES, *tiny_models.MIXTURES])
+def test_captured_exact_replies_are_the_same_at_any_batch_size(folders, shape):
+    """In bf16, where other bits soon choose other tokens."""
+    exact, requests, _ = exact_and_wanted(folders(shape), "cuda", "bf16")
+    wanted = replies(exact, requests, together=8)
+    assert all(
+        replies(exact, requests[::step], together=together) == wanted[::step] for step, together in ((1, 1), (2, 3))
+    )
 
 
 ADAPTERS = [("llama", {}), ("qwen3", {"dora": True}), ("qwen3-moe", {"experts": 4}), ("lfm2-bias", {"dora": True})]
@@ -277,8 +344,9 @@ def base_and_tuned(folder, adapter, device="cpu", *, precision="fp32"):
 
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("shape", "options"), ADAPTERS)
-def test_base_and_tuned_replies_grow_together(folders, tmp_path, shape, options):
+def test_base_and_tuned_replies_grow_together(folders, tmp_path, shape, options, monkeypatch):
     """Equal prompts of both share nothing, those of one kind do."""
+    monkeypatch.setattr(room, "EXACT_SLOTS", 4)
     adapter = tiny_models.lora(folders(shape), tmp_path / "adapter", rank=8, **options)
     slots, requests, pairs = base_and_tuned(folders(shape), adapter)
     wanted = [reply for pair in pairs for reply in pair]
@@ -290,6 +358,7 @@ def test_base_and_tuned_replies_grow_together(folders, tmp_path, shape, options)
     slots.use_adapter(True)
     stepwise = DecoderGenerator(slots.decoder, paged=False)
     assert replies(stepwise, requests, together=3) == wanted
+    assert replies(DecoderGenerator(slots.decoder, paged=True, exact=True), requests) == wanted
 
 
 @pytest.mark.gpu

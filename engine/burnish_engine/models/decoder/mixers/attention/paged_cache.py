@@ -27,10 +27,12 @@ class PageTable:
     Attributes:
         table_SP: int32 number of each page, in the order of the slot's tokens.
         length_S: int32 tokens of each slot, the newest included; 0: it rests.
+        split: number of programs that share the keys of a slot; None: chosen by the number of slots and pages.
     """
 
     table_SP: torch.Tensor
     length_S: torch.Tensor
+    split: int | None = None
 
 
 def page_bytes(spec: DecoderSpec, dtype: torch.dtype) -> int:
@@ -126,4 +128,5 @@ class PagedAttention(MixFunction):
             softcap=shape.softcap,
             sinks_N=mixer.sinks_N,
             out=mixer.by_head(out_TK),
+            split=table.split,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -47,3 +47,8 @@ class Documents:
         tiles_G4 = document_tiles(boundaries, tile_rows, total_rows)
         on_device = [torch.from_numpy(array).to(device) for array in (start_T, end_T, tiles_G4)]
         return cls(on_device[0], on_device[1], on_device[2], tile_rows)
+
+    def from_row(self, first: int) -> Documents:
+        """Return the same documents, of which kernels compute the output from this row on; before, it is undefined."""
+        is_wanted_G1 = (self.tiles_G4[:, 0] + self.tiles_G4[:, 1] > first)[:, None]
+        return replace(self, tiles_G4=self.tiles_G4 * is_wanted_G1)

@@ -111,6 +111,18 @@ def test_other_documents_do_not_change_a_bit(way):
         assert torch.equal(old[rows], new[rows])
 
 
+@pytest.mark.parametrize("window", [None, 20])
+def test_the_last_rows_of_a_document_need_no_queries_before(window, way):
+    q, k, v, _ = inputs()
+    rows = len(q)
+    whole = docs((0, rows))
+    wanted, _ = forward(q, k, v, whole, scale=0.3, window=window)
+    for first in (1, rows // 2, rows - 1):
+        last = torch.cat((torch.zeros_like(q[:first]), q[first:]))
+        found, _ = forward(last, k, v, whole.from_row(first), scale=0.3, window=window)
+        torch.testing.assert_close(found[first:], wanted[first:], atol=1e-6, rtol=1e-6)
+
+
 @pytest.mark.full
 def test_same_inputs_give_the_same_bits(way):
     once, again = (gradients(*inputs(), docs()) for _ in range(2))

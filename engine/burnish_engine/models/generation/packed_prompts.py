@@ -10,7 +10,7 @@ import torch
 
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
-from burnish_engine.models.decoder.mixers.mixer import MixFunctions, PackedPrompts
+from burnish_engine.models.decoder.mixers.mixer import MixFunctions, PackedPrompts, PromptChunk
 from burnish_engine.models.decoder.rope_tables import RopeTable
 from burnish_kernels.attention import op as attention
 from burnish_kernels.attention.documents import Documents
@@ -54,6 +54,22 @@ def read_prompts(
     mixing = caches.reading(prompts)
     hidden_TH = decoder.forward(ids_T, SequenceMetadata(index_T, documents), mixing=mixing).hidden_TH
     return hidden_TH[torch.from_numpy(edges[1:] - 1).to(decoder.device)]
+
+
+def read_chunk(decoder: Decoder, mixing: MixFunctions, text: Sequence[int], chunk: PromptChunk) -> torch.Tensor:
+    """Read some tokens of a text whose earlier ones were read before; return the last one's hidden state `[1, H]`.
+
+    Args:
+        decoder: decoder to read with.
+        mixing: functions that mix and remember the chunk.
+        text: token ids of the whole text.
+        chunk: tokens to read.
+    """
+    first, device = first_row(decoder.rope, len(text)), decoder.device
+    index_C = torch.arange(first + chunk.begin, first + chunk.end, dtype=torch.int32, device=device)
+    ids_C = torch.tensor(list(text[chunk.begin : chunk.end]), device=device)
+    sequences = SequenceMetadata(index_C, no_documents(device))
+    return decoder.forward(ids_C, sequences, mixing=mixing).hidden_TH[-1:]
 
 
 def packs(rows: Iterable[int], lengths: Sequence[int]) -> Iterator[list[int]]:

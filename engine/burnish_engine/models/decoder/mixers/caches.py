@@ -14,7 +14,7 @@ from burnish_engine.models.decoder.mixers.attention.kv_cache import KVCache
 from burnish_engine.models.decoder.mixers.attention.paged_cache import PagedAttentionCache, PagedKeys, PageTable
 from burnish_engine.models.decoder.mixers.gated_attention.cache import GatedAttentionCache, GatedSlotCache
 from burnish_engine.models.decoder.mixers.gated_delta.cache import GatedDeltaCache
-from burnish_engine.models.decoder.mixers.mixer import MixerCache, MixFunctions, PackedPrompts, SlotCache
+from burnish_engine.models.decoder.mixers.mixer import MixerCache, MixFunctions, PackedPrompts, PromptChunk, SlotCache
 from burnish_engine.models.decoder.mixers.short_conv.cache import ShortConvCache
 
 
@@ -113,6 +113,12 @@ class SlotCaches:
     def reading(self, prompts: PackedPrompts) -> MixFunctions:
         """Return how prompts are mixed and remembered; their rows are slots."""
         return {name: cache.reading(prompts) for name, cache in self._caches.items()}
+
+    def continuing(self, chunk: PromptChunk) -> MixFunctions | None:
+        """Return how a chunk of a prompt is mixed and remembered; None: this decoder reads prompts whole."""
+        found = {name: cache.continuing(chunk) for name, cache in self._caches.items()}
+        mixing = {name: mix for name, mix in found.items() if mix is not None}
+        return mixing if len(mixing) == len(found) else None
 
     def growing(self) -> MixFunctions:
         """Return how the newest tokens of the first slots are mixed and remembered."""

@@ -101,6 +101,21 @@ class PackedPrompts:
     documents: Documents
 
 
+@dataclass(frozen=True)
+class PromptChunk:
+    """Some tokens of a prompt whose earlier ones were read before.
+
+    Attributes:
+        row: row of the prompt in the caches.
+        begin: position of the first of them.
+        end: position behind the last.
+    """
+
+    row: int
+    begin: int
+    end: int
+
+
 class MixerCache(Protocol):
     """The memory of all layers with one kind of mixer, of replies that grow together; a row for each reply."""
 
@@ -125,6 +140,10 @@ class SlotCache(Protocol):
 
     def reading(self, prompts: PackedPrompts) -> MixFunction:
         """Return how prompts are mixed and remembered; their rows are slots."""
+        ...
+
+    def continuing(self, chunk: PromptChunk) -> MixFunction | None:
+        """Return how a chunk of a prompt is mixed and remembered; None: prompts are read whole."""
         ...
 
     def growing(self) -> MixFunction:

@@ -94,11 +94,11 @@ class SlotRoom:
             decoder: decoder that makes the replies.
             stops: tokens that end a reply.
             rows: rows that its adapter takes part in, which slots choose; None: all.
-            exact: whether replies must not depend on others: prompts are read one by one.
+            exact: whether replies must not depend on others.
         """
         free = _free_bytes(decoder.device) - size.slots * row_bytes(decoder.spec, decoder.dtype)
         pages = min(size.pages, _most_pages(decoder, free))
-        prompt_tokens = 0 if exact else _prompt_tokens(decoder, free)
+        prompt_tokens = _prompt_tokens(decoder, free)
         while True:
             try:
                 slots = ReplySlots(decoder, size.slots, 1 + pages, size.row_pages, stops, rows, exact=exact)

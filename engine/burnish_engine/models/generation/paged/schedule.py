@@ -10,15 +10,20 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from burnish_engine.models.generation.paged.pages import Pages
 from burnish_engine.models.generation.paged.slots import ReplySlots, SlotReadback
 from burnish_engine.models.generation.text_generator import ReplyPiece, ReplyRequest
 from burnish_kernels.paged_attention.op import PAGE
 
+if TYPE_CHECKING:
+    import torch
+
 MOST_STEPS = 16
 """Most steps launched before the host looks again."""
+BESIDE_TOKENS = 1024
+"""Tokens of prompts read between two steps of replies that grow, so that those do not stall."""
 _CHUNK_S = 0.05  # steps of slow models are launched for about this long, so that replies keep flowing
 
 
@@ -55,6 +60,25 @@ class _GrowingReply:
         return len(self.request.ids) + self.request.sampling.max_tokens - self.most
 
 
+@dataclass(eq=False)
+class _Entry:
+    """Replies that begin together.
+
+    Attributes:
+        replies: the replies.
+        leaders: reply that reads each text, by whether it is without the adapter, and the text.
+        twins: slot of the reply that reads the same text, by that of one that does not.
+        copied: pages that are filled from others.
+        read: tokens that were read of a long text, which is the only one then.
+    """
+
+    replies: list[_GrowingReply] = field(default_factory=list)
+    leaders: dict[tuple[bool, tuple[int, ...]], _GrowingReply] = field(default_factory=dict)
+    twins: dict[int, int] = field(default_factory=dict)
+    copied: dict[int, int] = field(default_factory=dict)
+    read: int = 0
+
+
 class _Flight(NamedTuple):
     """Steps whose tokens are not read yet, and the replies that they are of."""
 
@@ -70,7 +94,7 @@ class Schedule:
     Args:
         slots: slots, of which no reply is in use.
         pages: number of their pages, page 0 included.
-        prompt_tokens: tokens of prompts read at once, unless one alone has more.
+        prompt_tokens: tokens of prompts read at once where no reply grows, unless one alone has more and is read whole.
         requests: the replies wanted.
         stops: tokens that end a reply.
         turn: number of tokens at which a text's keys are rotated otherwise, so that it is read again; None: never.
@@ -97,6 +121,8 @@ class Schedule:
         self._depth = 1 if slots.is_captured else 0
         self._step_s = 0.0
         self._pieces: list[ReplyPiece] = []
+        self._reading: _Entry | None = None
+        self._is_behind = False
 
     def run(self) -> Iterator[list[ReplyPiece]]:
         """Yield what was read, until every reply is whole.
@@ -106,7 +132,7 @@ class Schedule:
         Raises:
             MemoryError: The pages do not hold the longest text.
         """
-        while self._waiting or self._replies or self._flights:
+        while self._waiting or self._replies or self._flights or self._reading:
             while self._admit() and self._most is not None:
                 pass  # prompts are read one by one
             self._turn_around()
@@ -120,52 +146,84 @@ class Schedule:
 
     def _admit(self) -> bool:
         """Let waiting replies begin in free slots, as long as their prompts have pages; return whether any began."""
+        if self._reading is not None:
+            return self._read_on(self._reading)
         free = [slot for slot in range(self._slots.count) if slot not in self._replies]
         if self._most is not None:
             free = free[: max(self._most - len(self._replies), 0)]
-        leaders: dict[tuple[bool, tuple[int, ...]], _GrowingReply] = {}
-        twins: dict[int, int] = {}
-        copied: dict[int, int] = {}
-        entered: list[_GrowingReply] = []
-        tokens = 0
+        entry, limit, tokens = _Entry(), self._limit, 0
+        self._is_behind = False
         while self._waiting and free:
             reply = self._waiting[0]
             text = self._text(reply)
             key = (reply.request.base, tuple(text))
-            leader = leaders.get(key)
+            leader = entry.leaders.get(key)
             shared = leader.pages[: len(text) // PAGE] if leader is not None else []
             wanted = len(text) // PAGE + 1 - len(shared)
-            if wanted + self._reserve() > self._pages.free and self._replies:
+            others = [*self._replies.values(), *entry.replies]
+            if wanted + self._reserve(others) > self._pages.free and others:
                 break
-            if leader is None and tokens and tokens + len(text) > self._prompt_tokens:
+            if leader is None and tokens and (tokens + len(text) > limit or self._most is not None):
+                self._is_behind = True
                 break
             if wanted > self._pages.free:
                 raise MemoryError(f"a text of {len(text)} tokens needs {wanted} pages, {self._pages.free} are free")
             self._waiting.popleft()
             reply.slot, reply.before, reply.most = free.pop(0), len(text) - len(reply.request.ids), len(text) + 1
             reply.pages = self._pages.share(shared) + self._pages.take(wanted)
-            self._replies[reply.slot] = reply
             self._slots.table[reply.slot, : len(reply.pages)] = reply.pages
-            entered.append(reply)
+            entry.replies.append(reply)
             if leader is None:
-                leaders[key] = reply
+                entry.leaders[key] = reply
                 tokens += len(text)
             else:
-                twins[reply.slot] = leader.slot
+                entry.twins[reply.slot] = leader.slot
                 if len(text) % PAGE:
-                    copied[reply.pages[-1]] = leader.pages[len(shared)]
-        if not entered:
+                    entry.copied[reply.pages[-1]] = leader.pages[len(shared)]
+        if not entry.replies:
             return False
         self._slots.publish_table()
+        if tokens > limit and self._slots.reads_chunks:
+            self._reading = entry
+            return self._read_on(entry)
+        self._begin(entry)
+        return True
+
+    @property
+    def _limit(self) -> int:
+        """Tokens of prompts that are read at once; of a longer one, where it can be read in chunks, those of a chunk.
+
+        Beside replies that grow they are few. Where bits count, they are always as many: a prompt's chunks must not
+        depend on other replies.
+        """
+        if self._most is not None:
+            return BESIDE_TOKENS
+        return min(BESIDE_TOKENS, self._prompt_tokens) if self._replies else self._prompt_tokens
+
+    def _read_on(self, entry: _Entry) -> bool:
+        """Read the next chunk of a long text; return whether its replies began."""
+        (((base, text), leader),) = entry.leaders.items()
+        end = min(entry.read + self._limit, len(text))
+        hidden_1H = self._slots.read_on(leader.slot, text, entry.read, end, base=base)
+        entry.read = end
+        if end < len(text):
+            return False
+        self._reading = None
+        self._begin(entry, hidden_1H)
+        return True
+
+    def _begin(self, entry: _Entry, hidden_BH: torch.Tensor | None = None) -> None:
+        """Let replies begin, whose texts are read now where no hidden states are given."""
+        self._replies.update((reply.slot, reply) for reply in entry.replies)
         samplings = {
             reply.slot: replace(reply.request.sampling, max_tokens=reply.request.sampling.max_tokens - reply.before)
-            for reply in entered
+            for reply in entry.replies
         }
-        bases = {reply.slot for reply in entered if reply.request.base}
-        self._slots.begin({reply.slot: list(text) for (_, text), reply in leaders.items()}, samplings, twins, bases)
-        self._slots.copy_pages(copied)
+        bases = {reply.slot for reply in entry.replies if reply.request.base}
+        texts = {reply.slot: list(text) for (_, text), reply in entry.leaders.items()}
+        self._slots.begin(texts, samplings, entry.twins, bases, hidden_BH)
+        self._slots.copy_pages(entry.copied)
         self._fly(0)
-        return True
 
     def _text(self, reply: _GrowingReply) -> list[int]:
         """Return the tokens that a reply begins with: what it has, unless tokens must be made as they were before.
@@ -178,9 +236,9 @@ class Schedule:
             return text
         return text[:turned] if self._turn is not None and own < turned <= len(text) else text[:own]
 
-    def _reserve(self) -> int:
+    def _reserve(self, replies: Sequence[_GrowingReply]) -> int:
         """Return how many pages are kept for replies that grow: one each, so that none is sent away soon."""
-        room = (-(-(reply.most + reply.left) // PAGE) - len(reply.pages) for reply in self._replies.values())
+        room = (-(-(reply.most + reply.left) // PAGE) - len(reply.pages) for reply in replies)
         return sum(min(missing, 1) for missing in room)
 
     def _turn_around(self) -> None:
@@ -205,7 +263,7 @@ class Schedule:
             wanted = min(MOST_STEPS, max((reply.left for reply in self._replies.values()), default=0))
             if self._step_s:
                 wanted = min(wanted, max(1, int(_CHUNK_S / self._step_s)))
-            if self._depth == 0:
+            if self._depth == 0 or self._is_behind or self._reading is not None:
                 wanted = min(wanted, 1)
             if self._turn is not None:
                 wanted = min([wanted, *(self._turn + 1 - reply.most for reply in self._turning() if reply.left)])
@@ -214,6 +272,11 @@ class Schedule:
                 return wanted
             if self._flights:
                 self._land_all()
+                continue
+            if self._reading is not None:
+                for reply in reversed(self._reading.replies):
+                    self._wait_again(reply)
+                self._reading = None
                 continue
             newest = min(self._replies.values(), key=lambda reply: (len(reply.made), -reply.number))
             if len(self._replies) == 1:
@@ -249,7 +312,7 @@ class Schedule:
             return self._slots.count
         size = _power_of_two(max(self._replies) + 1)
         wanted = _power_of_two(len(self._replies))
-        if wanted < size and not self._waiting:
+        if wanted < size and not self._waiting and self._reading is None:
             free = (slot for slot in range(wanted) if slot not in self._replies)
             targets = {slot: next(free) for slot in sorted(self._replies) if slot >= wanted}
             self._slots.move(targets)
@@ -294,11 +357,16 @@ class Schedule:
         self._pages.give_back(reply.pages)
         reply.pages = []
 
+    def _wait_again(self, reply: _GrowingReply) -> None:
+        self._pages.give_back(reply.pages)
+        reply.pages = []
+        self._waiting.appendleft(reply)
+
     def _send_back(self, reply: _GrowingReply) -> None:
         """Let a reply wait with what it has; its text is read again later. Nothing of it may be in flight."""
         self._slots.end([reply.slot])
-        self._leave(reply)
-        self._waiting.appendleft(reply)
+        del self._replies[reply.slot]
+        self._wait_again(reply)
 
 
 def _power_of_two(count: int) -> int:

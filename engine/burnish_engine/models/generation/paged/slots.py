@@ -20,9 +20,10 @@ from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.mixers.attention.paged_cache import PageTable
 from burnish_engine.models.decoder.mixers.caches import SlotCaches
+from burnish_engine.models.decoder.mixers.mixer import PromptChunk
 from burnish_engine.models.decoder.stacked_linear import AdaptedRows
 from burnish_engine.models.device.device import is_driver_error, is_out_of_memory
-from burnish_engine.models.generation.packed_prompts import first_row, no_documents, read_prompts
+from burnish_engine.models.generation.packed_prompts import first_row, no_documents, read_chunk, read_prompts
 from burnish_engine.models.generation.sampling import Sampling
 from burnish_kernels.dispatch import multiprocessors
 from burnish_kernels.paged_attention.op import splits
@@ -125,6 +126,7 @@ class ReplySlots:
         samplings: Mapping[int, Sampling],
         twins: Mapping[int, int],
         bases: Set[int] = frozenset(),
+        hidden_BH: torch.Tensor | None = None,
     ) -> None:
         """Read prompts together and choose the first token of each reply; the table has their pages.
 
@@ -133,6 +135,7 @@ class ReplySlots:
             samplings: choice of tokens of every slot, those of `twins` included; `max_tokens` is what is left.
             twins: slot whose prompt is the same, by the slot of a reply whose prompt need not be read again.
             bases: slots that the adapter takes no part in, where slots choose.
+            hidden_BH: hidden state after each prompt, where it was read in chunks; None: prompts are read now.
         """
         decoder, device = self.decoder, self.decoder.device
         self._enter({slot: len(text) for slot, text in texts.items()}, samplings, twins)
@@ -142,8 +145,9 @@ class ReplySlots:
         self._adapted_S1[[*texts, *twins]] = torch.tensor(
             [[slot not in bases] for slot in (*texts, *twins)], dtype=decoder.dtype, device=device
         )
-        self._adapt(slot for slot, text in texts.items() for _ in text)
-        hidden_BH = read_prompts(decoder, self._caches, list(texts.values()), list(texts))
+        if hidden_BH is None:
+            self._adapt(slot for slot, text in texts.items() for _ in text)
+            hidden_BH = read_prompts(decoder, self._caches, list(texts.values()), list(texts))
         logits_BV = decoder.raw_logits(hidden_BH)
         if twins:
             copies = [len(slots) for slots in alike.values()]
@@ -152,6 +156,29 @@ class ReplySlots:
         self._choose(logits_BV, torch.tensor(own, dtype=torch.int32, device=device))
         if twins:
             self._caches.copy(list(twins.values()), list(twins), device)
+
+    @property
+    def reads_chunks(self) -> bool:
+        """Whether prompts can be read chunk by chunk: where all layers keep keys and values."""
+        return self._caches.continuing(PromptChunk(0, 0, 1)) is not None
+
+    def read_on(self, slot: int, text: Sequence[int], begin: int, end: int, *, base: bool = False) -> torch.Tensor:
+        """Read some tokens of a prompt; return the hidden state `[1, H]` after them. The slot rests meanwhile.
+
+        Args:
+            slot: slot of the reply; the table has its pages.
+            text: token ids of the whole prompt.
+            begin: position of the first token to read; those before it were read.
+            end: position behind the last.
+            base: whether the adapter takes no part, where slots choose.
+        """
+        if self._adapted_rows is not None:
+            keep_1 = self._adapted_S1.new_tensor([[not base]])
+            self._adapted_rows.keep_T1 = keep_1.expand(end - begin, 1)
+        chunk = PromptChunk(slot, begin, end)
+        mixing = self._caches.continuing(chunk)
+        assert mixing is not None
+        return read_chunk(self.decoder, mixing, text, chunk)
 
     def step(self, count: int) -> None:
         """Give each living reply of the first `count` slots its next token."""

@@ -1,5 +1,6 @@
 """Replies in slots: those of the decoder step by step, whatever the slots, pages, company and order."""
 
+import itertools
 import json
 import random
 
@@ -11,7 +12,7 @@ from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_decoder
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.generation.load_fast import load_for_generation
-from burnish_engine.models.generation.paged import room
+from burnish_engine.models.generation.paged import room, schedule
 from burnish_engine.models.generation.paged.slots import ReplySlots
 from burnish_engine.models.generation.sampling import Sampling
 from burnish_engine.models.generation.text_generator import ReplyRequest
@@ -119,6 +120,61 @@ def test_little_memory_means_few_pages_and_short_readings(llama, monkeypatch):
     assert replies(slots, requests) == replies(stepwise, requests)
     assert all(len(texts) == 1 or sum(map(len, texts.values())) <= 256 for texts in built)
     assert len(built) > 2
+
+
+@pytest.fixture
+def beside(monkeypatch):
+    """Chunks of 40 tokens beside growing replies; lists tokens of readings, and 0 for each step."""
+    monkeypatch.setattr(schedule, "BESIDE_TOKENS", 40)
+    monkeypatch.setattr(room, "_prompt_tokens", lambda _decoder, _free: 100)
+    done, begin, read_on, step = [], ReplySlots.begin, ReplySlots.read_on, ReplySlots.step
+
+    def begins(self, texts, samplings, twins, bases, hidden):
+        if hidden is None:
+            done.append(sum(map(len, texts.values())))
+        begin(self, texts, samplings, twins, bases, hidden)
+
+    def reads_on(self, slot, text, first, end, *, base):
+        done.append(end - first)
+        return read_on(self, slot, text, first, end, base=base)
+
+    monkeypatch.setattr(ReplySlots, "begin", begins)
+    monkeypatch.setattr(ReplySlots, "read_on", reads_on)
+    monkeypatch.setattr(ReplySlots, "step", lambda self, count: (done.append(0), step(self, count))[1])
+    return done
+
+
+@pytest.mark.quick_cases(3)
+@pytest.mark.parametrize("shape", ["llama", "gemma3", "phi3", "gpt-oss", "qwen3"])
+def test_long_prompts_are_read_in_chunks_beside_replies_that_grow(folders, shape, beside):
+    stepwise, slots = generators(folders(shape))
+    requests = greedy(prompts_of((9, 230, 90, 64, 130), seed=12), 20)
+    requests += requests[4:]  # its pages are shared
+    wanted = replies(stepwise, requests)
+    assert replies(slots, requests) == wanted
+    assert beside[0] == 9
+    assert all(tokens <= 40 for tokens in beside[1:])
+    assert sum(beside) == 9 + 230 + 90 + 64 + 130
+    reads = [place for place, tokens in enumerate(beside) if tokens]
+    assert all(0 in beside[before:after] for before, after in itertools.pairwise(reads))
+    beside.clear()
+    assert replies(slots, requests[1:2]) == wanted[1:2]
+    assert [tokens for tokens in beside if tokens] == [100, 100, 30], "alone, as long as memory allows"
+
+
+def test_a_prompt_that_is_being_read_gives_its_pages_to_replies_that_grow(llama, beside, monkeypatch):
+    stepwise, slots = llama
+    requests = greedy(prompts_of((60, 200), seed=13), 80)
+    monkeypatch.setattr(room, "_most_pages", lambda _decoder, _free: 6)
+    assert replies(slots, requests) == replies(stepwise, requests)
+    assert sum(beside) > 260, "some of it was read twice"
+
+
+def test_decoders_with_states_read_prompts_whole(folders, beside):
+    stepwise, slots = generators(folders("qwen3-5"))
+    requests = greedy(prompts_of((9, 230, 5), seed=12), 6)
+    assert replies(slots, requests) == replies(stepwise, requests)
+    assert 230 in beside
 
 
 def test_no_more_slots_than_states_fit(folders, monkeypatch):

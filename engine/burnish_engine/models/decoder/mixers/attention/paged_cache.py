@@ -9,13 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import torch
 from typing_extensions import override
 
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.models.decoder.mixers.attention.cache import StoringAttention
+from burnish_engine.models.decoder.mixers.attention.cache import StoringAttention, attend_on_cpu
 from burnish_engine.models.decoder.mixers.attention.mixer import AttentionMixer
-from burnish_engine.models.decoder.mixers.mixer import Mixer, MixFunction, PackedPrompts, SlotCache
+from burnish_engine.models.decoder.mixers.mixer import Mixer, MixFunction, PackedPrompts, PromptChunk, SlotCache
+from burnish_kernels.attention import op as attention
+from burnish_kernels.attention.documents import Documents
+from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.paged_attention import op as paged_attention
 from burnish_kernels.paged_attention.op import PAGE
 
@@ -97,12 +101,61 @@ class PagedAttentionCache(SlotCache):
         return StoringAttention(prompts, partial(self.keys.write, page_T=page_T, place_T=position_T % PAGE))
 
     @override
+    def continuing(self, chunk: PromptChunk) -> MixFunction:
+        return ChunkAttention(self.keys, chunk)
+
+    @override
     def growing(self) -> MixFunction:
         return PagedAttention(self.keys)
 
     @override
     def copy(self, sources: torch.Tensor, targets: torch.Tensor) -> None:
         """Copy nothing: the table says what a slot remembers."""
+
+
+@dataclass(frozen=True)
+class ChunkAttention(MixFunction):
+    """Attention of some tokens of one prompt over themselves and those before, whose keys and values lie in pages.
+
+    Shapes: C tokens of the chunk, K tokens that they may see, the last C of which are theirs.
+    """
+
+    keys: PagedKeys
+    chunk: PromptChunk
+
+    @override
+    def __call__(self, mixer: Mixer, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor) -> None:
+        assert isinstance(mixer, AttentionMixer)
+        shape, chunk, (q_CND, k_CMD, v_CMD) = mixer.shape, self.chunk, inputs
+        out_CND, table_P = mixer.by_head(out_TK), self.keys.table.table_SP[chunk.row]
+        position_C = torch.arange(chunk.begin, chunk.end, device=q_CND.device)
+        page_C, place_C = table_P[position_C // PAGE].long(), position_C % PAGE
+        self.keys.write(mixer.index, k_CMD, v_CMD, page_T=page_C, place_T=place_C)
+        first = 0 if shape.window is None else max(0, chunk.begin + 1 - shape.window) // PAGE
+        pages = table_P[first : -(-chunk.end // PAGE)].long()
+        k_KMD, v_KMD = (
+            pool_PMLD[pages].transpose(1, 2).flatten(0, 1)[: chunk.end - first * PAGE].contiguous()
+            for pool_PMLD in self.keys.of_layer[mixer.index]
+        )
+        if not use_kernels(q_CND) and shape.softcap is None and mixer.sinks_N is None:
+            attend_on_cpu(shape, q_CND, k_KMD, v_KMD, out_CND)
+            return
+        seen, earlier = len(k_KMD), len(k_KMD) - len(q_CND)
+        tile_rows = attention.tile_rows(shape.head_dim, q_CND.dtype, q_CND.device)
+        documents = Documents.from_boundaries(np.array([0, seen]), seen, tile_rows, q_CND.device)
+        q_KND = q_CND.new_zeros(seen, shape.heads, shape.head_dim)
+        q_KND[earlier:] = q_CND
+        found_KND, _ = attention.forward(
+            q_KND,
+            k_KMD,
+            v_KMD,
+            documents.from_row(earlier),
+            scale=shape.scale,
+            window=shape.window,
+            softcap=shape.softcap,
+            sinks_N=mixer.sinks_N,
+        )
+        out_CND.copy_(found_KND[earlier:])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing_extensions import override
 from burnish_engine.models.decoder.mixers.attention.cache import AttentionCache
 from burnish_engine.models.decoder.mixers.attention.paged_cache import PagedAttentionCache
 from burnish_engine.models.decoder.mixers.gated_attention.mixer import GatedAttentionMixer
-from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerCache, MixFunction, PackedPrompts
+from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerCache, MixFunction, PackedPrompts, PromptChunk
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,10 @@ class GatedSlotCache(PagedAttentionCache):
     @override
     def reading(self, prompts: PackedPrompts) -> MixFunction:
         return _Gated(super().reading(prompts))
+
+    @override
+    def continuing(self, chunk: PromptChunk) -> MixFunction:
+        return _Gated(super().continuing(chunk))
 
     @override
     def growing(self) -> MixFunction:

@@ -14,7 +14,14 @@ from typing_extensions import override
 
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.decoder.mixers.gated_delta.mixer import GatedDeltaMixer, ProjectedParts
-from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerCache, MixFunction, PackedPrompts, SlotCache
+from burnish_engine.models.decoder.mixers.mixer import (
+    Mixer,
+    MixerCache,
+    MixFunction,
+    PackedPrompts,
+    PromptChunk,
+    SlotCache,
+)
 from burnish_kernels.conv_silu import op as conv_silu
 from burnish_kernels.delta_rule import op as delta_rule
 from burnish_kernels.gated_norm import op as gated_norm
@@ -47,6 +54,10 @@ class GatedDeltaCache(MixerCache, SlotCache):
     @override
     def reading(self, prompts: PackedPrompts) -> MixFunction:
         return _Storing(self, prompts)
+
+    @override
+    def continuing(self, chunk: PromptChunk) -> None:
+        return None
 
     @override
     def growing(self) -> MixFunction:

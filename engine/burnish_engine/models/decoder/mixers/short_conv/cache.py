@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 import torch
 from typing_extensions import override
 
-from burnish_engine.models.decoder.mixers.mixer import Mixer, MixerCache, MixFunction, PackedPrompts, SlotCache
+from burnish_engine.models.decoder.mixers.mixer import (
+    Mixer,
+    MixerCache,
+    MixFunction,
+    PackedPrompts,
+    PromptChunk,
+    SlotCache,
+)
 from burnish_engine.models.decoder.mixers.short_conv.mixer import ShortConvMixer
 from burnish_kernels.short_conv import op as short_conv
 
@@ -31,6 +38,10 @@ class ShortConvCache(MixerCache, SlotCache):
     @override
     def reading(self, prompts: PackedPrompts) -> MixFunction:
         return _Storing(self, prompts)
+
+    @override
+    def continuing(self, chunk: PromptChunk) -> None:
+        return None
 
     @override
     def growing(self) -> MixFunction:

@@ -12,9 +12,10 @@ import torch
 
 from burnish_kernels.dispatch import multiprocessors, use_kernels
 from burnish_kernels.paged_attention import reference
+from burnish_kernels.paged_attention.config import PAGE
 
-PAGE = 64
-"""Tokens of a page."""
+__all__ = ["PAGE", "forward", "splits"]
+
 HEAD_DIMS = (16, 512)
 """Smallest and largest head size that the kernels are made for."""
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)

@@ -24,7 +24,7 @@ from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, build_decoder
 from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, plan_adapter
-from burnish_engine.models.decoder.mixers.attention.paged_cache import page_bytes
+from burnish_engine.models.decoder.mixers.attention.declared import page_bytes
 from burnish_engine.models.families import family
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.generation.sampling import Sampling
@@ -138,7 +138,7 @@ def main() -> int:
         prompts_s = statistics.median(measured(make, short, 3))
         times = measured(make, requests, options.rounds)
         middle = options.prompt + options.tokens / 2
-        keys = page_bytes(spec, torch.bfloat16) / PAGE * middle * count
+        keys = page_bytes(spec, 2) / PAGE * middle * count
         floor_s = (weight_bytes(spec, count, quantize=options.nf4) + keys) / rate
         step_s = (min(times) - prompts_s) / (options.tokens - 1)
         row = {

@@ -30,7 +30,14 @@ from burnish_engine.advise.plan.plan_text import (
 )
 from burnish_engine.advise.plan.planned_memory import LOADING_BYTES, MemoryChoice, choose_memory
 from burnish_engine.advise.plan.planned_work import PlannedWork, planned_work
-from burnish_engine.advise.plan.run_time import KL_WORK, plan_samples, predicted_pace, samples_note, time_parts
+from burnish_engine.advise.plan.run_time import (
+    KL_WORK,
+    fitting_note,
+    plan_samples,
+    predicted_pace,
+    samples_note,
+    time_parts,
+)
 from burnish_engine.advise.plan.shared_steps import shared_note, shared_problems, shared_steps
 from burnish_engine.advise.predict.fast_parts import memory_parts
 from burnish_engine.advise.predict.fast_speed import fast_seconds
@@ -102,7 +109,14 @@ def plan_run(
     times: list[TimePart] = []
     samples: SamplePlan | None = None
     if seconds is not None and work.steps:
-        pace = partial(predicted_pace, run, step_s=seconds / work.steps, tokens_per_s=speed, shared=shared)
+        pace = partial(
+            predicted_pace,
+            run,
+            step_s=seconds / work.steps,
+            tokens_per_s=speed,
+            shared=shared,
+            streamed=len(choice.plan.layers_on_host) if choice else 0,
+        )
         samples = plan_samples(run, pace(), work.steps)
         times = time_parts(recipe, pace(samples=samples), done=-1, steps=work.steps, samples=samples)
     over_budget = recipe.memory.budget_gib > 0 and total > _ABOUT * _budget(recipe, choice)
@@ -152,6 +166,7 @@ def plan_run(
                 [
                     shared_note(shared),
                     samples_note(recipe, samples),
+                    fitting_note(run, memory),
                     alone,
                     streaming_note(choice.plan if choice else None),
                     export_space_note(recipe.export.quants, export_disk, machine.disk_free_bytes - disk),

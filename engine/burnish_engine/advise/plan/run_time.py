@@ -8,17 +8,22 @@ predicted ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from burnish_engine.advise.facts.planned_run import PlannedRun
 from burnish_engine.advise.facts.shape import BYTES_OF, NF4_BYTES, parameters
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
-from burnish_engine.contract.facts.advice import SamplePlan, SharedSteps, TimePart
+from burnish_engine.advise.predict.transfers import link_gb_s
+from burnish_engine.contract.facts.advice import MemoryPart, SamplePlan, SharedSteps, TimePart
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.units import memory_size
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
+from burnish_engine.models.decoder.mixers.attention.declared import page_bytes
 from burnish_engine.models.generation.generate import PAGED_TOGETHER, replies_at_once
+from burnish_engine.models.generation.paged.pages import PAGES_SHARE
+from burnish_kernels.paged_attention.config import PAGE
 
 LOOKS = 3
 """Times that the guard looks at a run: before it, after warmup, at the end (`train/guard/guard.py`)."""
@@ -43,6 +48,7 @@ _CPU_BYTES_PER_S = 8e9
 """Rate at which one thread reads weights: 80 tokens/s from 0.22 GB by two threads (`assets/guide/phone-tour.md`)."""
 _TOKEN_S_PER_LAYER = 0.0005  # a layer's kernels for one token, some 50, started one after the other
 _CAPTURED_S_PER_LAYER = 0.00004  # a layer's kernels in a captured step, ten (tests/bench/LOG.md, 2026-11-29)
+_IDLE_PARTS = {"activations", "head and loss", "workspace"}
 _SAVED_BYTES_PER_S, _SAVE_S = 3e8, 0.1  # a solid-state disk, waiting until the bytes are on it; files and folders
 
 
@@ -57,6 +63,7 @@ class RunPace:
     save_s: float = 0.0  # a checkpoint
     general_text_s: float = 0.0  # a measurement of the loss on general text; 0: there are none
     task_s: float = 0.0  # the replies to held-out rows that are scored; 0: none are
+    token_s: float = 0.0  # one token of every reply that grows
     reference_s: float = 0.0  # the log-probabilities that preferences are compared with, once; 0: there are none
 
 
@@ -67,6 +74,7 @@ def predicted_pace(
     tokens_per_s: float,
     shared: SharedSteps | None = None,
     samples: SamplePlan | None = None,
+    streamed: int = 0,
 ) -> RunPace:
     """Predict the pace of a run whose speed is known.
 
@@ -76,7 +84,9 @@ def predicted_pace(
         tokens_per_s: predicted speed of training.
         shared: how GPUs share its steps; they share evaluations of adapters too, and the first does the rest.
         samples: when fixed prompts are answered; None: as the recipe says.
+        streamed: layers whose weights are copied to the device for every pass.
     """
+    token_s = _token_s(run, streamed)
     recipe, guard = run.recipe, run.recipe.guard
     dealt = shared.gpus if shared and run.device.cuda and recipe.devices.strategy == "data_parallel" else 1
     tokens_per_s /= shared.times if shared else 1.0
@@ -88,10 +98,11 @@ def predicted_pace(
         step_s=step_s,
         look_s=_LOOK_TOKENS / tokens_per_s if probes else 0.0,
         evaluation_s=held_out * row_s / dealt,
-        prompts_s=_samples_s(run, samples or whole_samples(recipe)),
+        prompts_s=_samples_s(run, samples or whole_samples(recipe), token_s),
+        token_s=token_s,
         save_s=_saved_bytes(run) / _SAVED_BYTES_PER_S + _SAVE_S,
         general_text_s=GENERAL_TEXT_TOKENS * forward_s if recipe.evaluation.general_text else 0.0,
-        task_s=_task_s(run, forward_s),
+        task_s=_task_s(run, forward_s, token_s),
         reference_s=(_training_tokens(run.dataset) + held_out) * row_s if recipe.preference.needs_reference else 0.0,
     )
 
@@ -116,7 +127,7 @@ def plan_samples(run: PlannedRun, pace: RunPace, steps: int) -> SamplePlan | Non
     others_s = sum(part.seconds for part in time_parts(recipe, replace(pace, prompts_s=0.0), done=-1, steps=steps))
     made = whole
     for made in _fewer_samples(whole, steps, _together(run, whole.tokens)):
-        if _rounds(made, -1, steps) * _samples_s(run, made) <= share / (1 - share) * others_s:
+        if _rounds(made, -1, steps) * _samples_s(run, made, pace.token_s) <= share / (1 - share) * others_s:
             break
     return made
 
@@ -137,6 +148,31 @@ def samples_note(recipe: Recipe, samples: SamplePlan | None) -> str:
         f"So that fixed prompts take at most {recipe.evaluation.sample_share:.0%} of the run's time "
         f"(evaluation.sample_share), {samples.prompts:,} of {len(recipe.evaluation.prompts):,} are answered {before}"
         f"{on_the_way}and after the last step, with up to {samples.tokens:,} tokens."
+    )
+
+
+def fitting_note(run: PlannedRun, memory: Sequence[MemoryPart]) -> str:
+    """Say in a sentence how many replies fit the memory that passes leave idle; empty where none are made there.
+
+    Args:
+        run: planned run.
+        memory: predicted components of the peak.
+    """
+    recipe, dataset = run.recipe, run.dataset
+    most = max(
+        recipe.evaluation.sample_tokens if recipe.evaluation.prompts else 0,
+        recipe.task.max_tokens if recipe.task.is_active else 0,
+    )
+    if not most or dataset is None or not _is_captured(run):
+        return ""
+    rows = max(dataset.train_rows + dataset.validation_rows, 1)
+    tokens = math.ceil(dataset.tokens / rows) + most
+    idle = sum(part.bytes for part in memory if part.name in _IDLE_PARTS)
+    each = -(-tokens // PAGE) * page_bytes(run.spec, BYTES_OF[run.device.precision])
+    count = int(idle * PAGES_SHARE / each) if each else 0
+    return (
+        f"About {count:,} replies of {tokens:,} tokens fit the {memory_size(idle)} that training leaves idle between "
+        "passes; more wait, or lie in memory that is free."
     )
 
 
@@ -161,9 +197,9 @@ def _rounds(samples: SamplePlan, done: int, steps: int) -> int:
     return _occasions(samples.every, done, steps) + (done < 0 and samples.before)
 
 
-def _samples_s(run: PlannedRun, samples: SamplePlan) -> float:
+def _samples_s(run: PlannedRun, samples: SamplePlan, token_s: float) -> float:
     """Predict the time of one round of replies to the fixed prompts."""
-    return math.ceil(samples.prompts / _together(run, samples.tokens)) * samples.tokens * _token_s(run)
+    return math.ceil(samples.prompts / _together(run, samples.tokens)) * samples.tokens * token_s
 
 
 def _together(run: PlannedRun, reply_tokens: int, prompt_tokens: int = 0) -> int:
@@ -237,7 +273,7 @@ def _training_tokens(dataset: DatasetFacts | None) -> float:
     return dataset.tokens * dataset.train_rows / max(dataset.train_rows + dataset.validation_rows, 1)
 
 
-def _task_s(run: PlannedRun, forward_s: float) -> float:
+def _task_s(run: PlannedRun, forward_s: float, token_s: float) -> float:
     """Predict the time of one score, as if every reply became as long as it may."""
     task, dataset = run.recipe.task, run.dataset
     if not task.is_active or dataset is None or not dataset.validation_rows:
@@ -248,18 +284,25 @@ def _task_s(run: PlannedRun, forward_s: float) -> float:
     rows = min(task.max_rows, dataset.validation_rows)
     row_tokens = dataset.tokens / max(dataset.train_rows + dataset.validation_rows, 1)
     together = _together(run, task.max_tokens, int(row_tokens))
-    return math.ceil(rows / together) * task.max_tokens * _token_s(run) + rows * row_tokens * forward_s
+    return math.ceil(rows / together) * task.max_tokens * token_s + rows * row_tokens * forward_s
 
 
-def _token_s(run: PlannedRun) -> float:
-    """Predict the time of one generated token: it reads every weight once."""
+def _token_s(run: PlannedRun, streamed: int) -> float:
+    """Predict the time of one token of replies that grow together: every weight is read once.
+
+    Args:
+        run: planned run.
+        streamed: layers whose weights are copied from host memory first; such steps are not captured.
+    """
     gpu = run.device.gpu(run.machine)
     rate = gpu_rates(gpu).bandwidth_gb_s * 1e9 * _MEMORY_SHARE if gpu else _CPU_BYTES_PER_S
     width = 1.0 if run.engine.eight_bits.stored else BYTES_OF[run.device.precision]
     if run.recipe.model.quantize == "nf4":
         width = NF4_BYTES
-    layer_s = _CAPTURED_S_PER_LAYER if _is_captured(run) else _TOKEN_S_PER_LAYER
-    return parameters(run.spec) * width / rate + len(run.spec.layers) * layer_s
+    layer_s = _CAPTURED_S_PER_LAYER if _is_captured(run) and not streamed else _TOKEN_S_PER_LAYER
+    size, layers = parameters(run.spec) * width, len(run.spec.layers)
+    copies_s = size * streamed / layers / (link_gb_s(gpu.pcie)[0] * 1e9) if gpu else 0.0
+    return size / rate + copies_s + layers * layer_s
 
 
 def _is_captured(run: PlannedRun) -> bool:

@@ -26,7 +26,7 @@ from burnish_engine.models.decoder.mixers.caches import MixerCaches
 from burnish_engine.models.decoder.rope_tables import position_tables
 from burnish_engine.models.decoder.stacked_linear import AdaptedRows, StackedLinear
 from burnish_engine.models.generation.packed_prompts import first_row, no_documents, packs, read_prompts
-from burnish_engine.models.generation.paged.room import SlotRoom
+from burnish_engine.models.generation.paged.room import IdleMemory, SlotRoom
 from burnish_engine.models.generation.paged.schedule import Schedule
 from burnish_engine.models.generation.step_by_step import StepGenerator
 from burnish_engine.models.generation.text_generator import ReplyPiece, ReplyRequest
@@ -60,6 +60,7 @@ class DecoderGenerator(StepGenerator):
         paged: whether replies grow in slots with pages; None: on a GPU.
         exact: whether a reply has the same bits whatever others are asked for and however many grow together. Each
             prompt is read alone then, every step in slots is of as many rows, and base and tuned share none.
+        idle: memory that is idle while replies are made; not with `keeps_slots`.
 
     Attributes:
         decoder: the decoder, with its adapter.
@@ -73,8 +74,10 @@ class DecoderGenerator(StepGenerator):
         keeps_slots: bool = False,
         paged: bool | None = None,
         exact: bool = False,
+        idle: IdleMemory | None = None,
     ) -> None:
         self._ends, self._keeps_slots, self.exact = list(ends), keeps_slots, exact
+        self._idle = idle
         self._is_paged = decoder.device.type == "cuda" if paged is None else paged
         self._room: SlotRoom | None = None
         self.decoder = decoder
@@ -195,7 +198,7 @@ class DecoderGenerator(StepGenerator):
             return room
         del room  # its pages may be needed
         rows = adapted if isinstance(adapted, AdaptedRows) else None
-        return SlotRoom.build(wanted, view, stops, rows, exact=self.exact)
+        return SlotRoom.build(wanted, view, stops, rows, exact=self.exact, idle=self._idle)
 
     def _read(self, replies: DecoderReplies, rows: Iterable[int]) -> torch.Tensor:
         """Fill the cache with the rows' tokens; return the logits after the last token of each."""

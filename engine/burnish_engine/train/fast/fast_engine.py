@@ -34,6 +34,7 @@ from burnish_engine.models.families.adapter_targets import check_spec_targets, e
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.generation.generate import generate_replies
 from burnish_engine.models.generation.load_fast import declared_ends
+from burnish_engine.models.generation.paged.room import IdleMemory
 from burnish_engine.models.generation.sampling import GeneratedReply
 from burnish_engine.train.base.engine import (
     SMALLEST,
@@ -143,7 +144,8 @@ class FastEngine(Engine):
             self.model.initialize(section.seed)
         self._slices: Sequence[GradientSlice] = ()
         self.use_plan(plan)
-        self._generator = DecoderGenerator(loaded.decoder, declared_ends(source))
+        idle = IdleMemory(lambda: self._trainer.idle_blocks(), lambda: self._trainer.idle_memory())  # noqa: PLW0108
+        self._generator = DecoderGenerator(loaded.decoder, declared_ends(source), idle=idle)
 
     def _load_shared(self, spec: EngineSpec, plan: MemoryPlan) -> None:
         """Take note that ranks share layers' weights, before any are loaded: all ranks have to load together."""

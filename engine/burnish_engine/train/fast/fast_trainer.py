@@ -257,6 +257,18 @@ class FastTrainer:
         pool = cast("torch.cuda.MemPool", SimpleNamespace(id=self._pool))  # of a pool that graphs own, nothing else
         return torch.cuda.use_mem_pool(pool, self.model.device)
 
+    def idle_blocks(self) -> list[int]:
+        """Return the bytes of each free block of the memory that `idle_memory` uses; none before a capture."""
+        if self._pool is None or not any(step.captured for step in self.steps.values()):
+            return []
+        return [
+            block["size"]
+            for segment in torch.cuda.memory_snapshot()
+            if tuple(segment["segment_pool_id"]) == tuple(self._pool) and segment["segment_type"] == "large"
+            for block in segment["blocks"]
+            if block["state"] == "inactive"
+        ]
+
     def _capture(self, step: MicroBatchStep, *, estimates_kl: bool = False) -> None:
         """Capture a bucket's graphs; on failure continue eagerly, with the same numbers."""
         assert self.stream is not None

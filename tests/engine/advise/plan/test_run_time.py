@@ -6,6 +6,7 @@ from engine.advise.plan.test_plan import QWEN3_06B, dataset
 from burnish_engine.advise.plan.plan import plan_run
 from burnish_engine.advise.plan.run_time import RunPace, time_parts
 from burnish_engine.contract.facts.data_report import DatasetReport, TaskFit, TaskHint
+from burnish_engine.contract.recipe.memory_plan import MemorySection
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_evaluation import EvaluationSection, GuardSection
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
@@ -151,6 +152,27 @@ def test_a_short_run_still_answers_briefly_at_its_end():
     assert [step for step in range(2) if samples.is_due(step, 1)] == [1]
     assert samples.tokens == 32
     assert 0 < samples.prompts < 200
+
+
+def test_the_plan_says_how_many_replies_fit_idle_memory():
+    def noted(**evaluation):
+        notes = planned(recipe(**evaluation)).notes
+        return [int(note.split()[1].replace(",", "")) for note in notes if "leaves idle" in note]
+
+    (short,), (long,) = (noted(prompts=["Why?"], sample_tokens=tokens) for tokens in (100, 5000))
+    assert 0 < long < short
+    assert noted() == []
+
+
+def test_replies_of_streamed_layers_are_predicted_slower():
+    made = recipe(prompts=["Why?"])
+    parts = []
+    for weights in ("card", "host"):
+        pinned = made.model_copy(update={"memory": MemorySection(weights=weights)})
+        plan = planned(pinned.model_copy(update={"train": TrainSection(epochs=300)}))
+        assert bool(plan.memory_plan.layers_on_host) == (weights == "host")
+        parts += [part for part in plan.times if part.name == "prompts"]
+    assert parts[1].seconds / parts[1].count > 3 * parts[0].seconds / parts[0].count
 
 
 def test_without_data_the_time_is_not_known():

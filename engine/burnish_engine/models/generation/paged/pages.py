@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+PAGES_SHARE = 0.65
+"""Share of free or idle memory that keys and values of replies may take; the rest is for prompts and steps."""
+
 
 class Pages:
     """Numbers of pages; page 0 is never given away.

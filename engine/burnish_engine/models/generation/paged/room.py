@@ -3,28 +3,48 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
 
 from burnish_engine.models.decoder.decoder import Decoder
-from burnish_engine.models.decoder.mixers.attention.paged_cache import page_bytes
+from burnish_engine.models.decoder.mixers.attention.declared import page_bytes, paged_tensors
 from burnish_engine.models.decoder.mixers.gated_delta.cache import row_bytes
 from burnish_engine.models.decoder.mixers.gated_delta.declared import prompt_numbers
 from burnish_engine.models.decoder.stacked_linear import AdaptedRows
 from burnish_engine.models.generation.packed_prompts import PROMPT_TOKENS
+from burnish_engine.models.generation.paged.pages import PAGES_SHARE
 from burnish_engine.models.generation.paged.slots import ReplySlots
 from burnish_kernels.paged_attention.op import PAGE
 
-PAGES_SHARE, PROMPTS_SHARE = 0.65, 0.25
-"""Shares of free memory for pages and for reading prompts; the rest is for the steps."""
+PROMPTS_SHARE = 0.25
+"""Share of free memory for reading prompts; what pages leave besides is for the steps."""
 STATES_SHARE = 0.4
 """Most of free memory that the states of gated delta nets take before that."""
 EXACT_SLOTS = 64
 """Slots where a reply must not depend on others: a product's order of summation follows from its number of rows."""
 _LEAST_PROMPT_TOKENS = 256  # tokens of prompts read at once, however little memory there is
+
+
+_BLOCK_STEP = 2 << 20  # bytes that a tensor may take of a block beyond its own, at most
+_MOST = 1 << 30
+
+
+@dataclass(frozen=True)
+class IdleMemory:
+    """Memory that something else leaves idle while replies are made, as training does between its passes.
+
+    Attributes:
+        blocks: function that returns the bytes of each free block.
+        use: function that returns a context; what is allocated inside, on the current stream, lies in these blocks.
+    """
+
+    blocks: Callable[[], Sequence[int]]
+    use: Callable[[], AbstractContextManager[object]]
 
 
 class RoomSize(NamedTuple):
@@ -84,10 +104,12 @@ class SlotRoom:
         rows: AdaptedRows | None = None,
         *,
         exact: bool = False,
+        idle: IdleMemory | None = None,
     ) -> SlotRoom:
         """Allocate slots, and as many pages as are wanted and fit the free memory beside states; at least one.
 
-        Free memory may lie in pieces, so that less of it is found than counted.
+        Free memory may lie in pieces, so that less of it is found than counted. Where idle memory holds all pages, or
+        more than free memory does, they and what is allocated while prompts are read lie there.
 
         Args:
             size: what replies need.
@@ -95,13 +117,20 @@ class SlotRoom:
             stops: tokens that end a reply.
             rows: rows that its adapter takes part in, which slots choose; None: all.
             exact: whether replies must not depend on others.
+            idle: memory that is idle meanwhile; None: there is none.
         """
-        free = _free_bytes(decoder.device) - size.slots * row_bytes(decoder.spec, decoder.dtype)
-        pages = min(size.pages, _most_pages(decoder, free))
+        blocks = idle.blocks() if idle is not None else ()
+        free = _free_bytes(decoder.device) - sum(blocks) - size.slots * row_bytes(decoder.spec, decoder.dtype)
+        pages, inside = min(size.pages, _most_pages(decoder, free)), _pages_in(decoder, blocks)
+        memory: Callable[[], AbstractContextManager[object]] = nullcontext
+        if idle is not None and min(size.pages, inside) >= pages:
+            memory, pages, free = idle.use, min(size.pages, inside), sum(blocks)
         prompt_tokens = _prompt_tokens(decoder, free)
+        made = partial(ReplySlots, decoder, size.slots, exact=exact, memory=memory)
         while True:
             try:
-                slots = ReplySlots(decoder, size.slots, 1 + pages, size.row_pages, stops, rows, exact=exact)
+                with memory():
+                    slots = made(1 + pages, size.row_pages, stops, rows)
             except torch.OutOfMemoryError:
                 if pages == 1:
                     raise
@@ -126,13 +155,30 @@ def _free_bytes(device: torch.device) -> float:
 def _most_slots(decoder: Decoder) -> int:
     """Return the number of slots whose states fit; one at least."""
     each = row_bytes(decoder.spec, decoder.dtype)
-    return max(1, int(min(_free_bytes(decoder.device) * STATES_SHARE / each, 1 << 30))) if each else 1 << 30
+    return max(1, int(min(_free_bytes(decoder.device) * STATES_SHARE / each, _MOST))) if each else _MOST
 
 
 def _most_pages(decoder: Decoder, free: float) -> int:
     """Return the number of pages that fit; one at least."""
-    each = page_bytes(decoder.spec, decoder.dtype)
-    return max(1, int(min(free * PAGES_SHARE / each, 1 << 30))) if each else 1 << 30
+    each = page_bytes(decoder.spec, decoder.dtype.itemsize)
+    return max(1, int(min(free * PAGES_SHARE / each, _MOST))) if each else _MOST
+
+
+def _pages_in(decoder: Decoder, blocks: Sequence[int]) -> int:
+    """Return the number of pages that blocks of memory hold beside the tensors of reading prompts; 0: none."""
+    tensors, whole = paged_tensors(decoder.spec), page_bytes(decoder.spec, decoder.dtype.itemsize)
+    if not tensors:
+        return 0
+
+    def fit(pages: int) -> bool:
+        each = -(-(1 + pages) * (whole // tensors) // _BLOCK_STEP) * _BLOCK_STEP
+        return sum(block // each for block in blocks) >= tensors
+
+    low, high = 0, int(sum(blocks) * PAGES_SHARE / whole)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fit(middle) else (low, middle - 1)
+    return low
 
 
 def _prompt_tokens(decoder: Decoder, free: float) -> int:

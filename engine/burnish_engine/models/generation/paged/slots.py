@@ -8,7 +8,8 @@ Shapes: S slots, B of them that a step computes, R recent tokens, P pages of a s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 
@@ -65,6 +66,7 @@ class ReplySlots:
         stops: tokens that end a reply.
         rows: rows that the decoder's adapter takes part in; None: all.
         exact: whether every step computes all slots, with keys split as if nothing were known of their number.
+        memory: function that returns a context; what prompts need while they are read is allocated inside.
     """
 
     def __init__(
@@ -77,7 +79,9 @@ class ReplySlots:
         rows: AdaptedRows | None = None,
         *,
         exact: bool = False,
+        memory: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
+        self._memory = memory
         self.decoder, self.count, device = decoder, count, decoder.device
         self._adapted_rows = rows
         self._adapted_S1 = torch.ones(count, 1, dtype=decoder.dtype, device=device)
@@ -147,7 +151,8 @@ class ReplySlots:
         )
         if hidden_BH is None:
             self._adapt(slot for slot, text in texts.items() for _ in text)
-            hidden_BH = read_prompts(decoder, self._caches, list(texts.values()), list(texts))
+            with self._memory():
+                hidden_BH = read_prompts(decoder, self._caches, list(texts.values()), list(texts))
         logits_BV = decoder.raw_logits(hidden_BH)
         if twins:
             copies = [len(slots) for slots in alike.values()]
@@ -178,7 +183,8 @@ class ReplySlots:
         chunk = PromptChunk(slot, begin, end)
         mixing = self._caches.continuing(chunk)
         assert mixing is not None
-        return read_chunk(self.decoder, mixing, text, chunk)
+        with self._memory():
+            return read_chunk(self.decoder, mixing, text, chunk)
 
     def step(self, count: int) -> None:
         """Give each living reply of the first `count` slots its next token."""

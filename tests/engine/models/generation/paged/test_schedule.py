@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from burnish_engine.models.decoder.decoder_load import DecoderOptions, load_deco
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.generation.load_fast import load_for_generation
 from burnish_engine.models.generation.paged import room, schedule
+from burnish_engine.models.generation.paged import slots as slots_module
 from burnish_engine.models.generation.paged.slots import ReplySlots
 from burnish_engine.models.generation.sampling import Sampling
 from burnish_engine.models.generation.text_generator import ReplyRequest
@@ -116,10 +118,56 @@ def test_little_memory_means_few_pages_and_short_readings(llama, monkeypatch):
     monkeypatch.setattr(
         room.ReplySlots, "begin", lambda self, texts, *rest: (built.append(texts), kept(self, texts, *rest))[1]
     )
-    monkeypatch.setattr(room, "_free_bytes", lambda _device: 9 * room.page_bytes(slots.decoder.spec, torch.float32))
+    monkeypatch.setattr(room, "_free_bytes", lambda _device: 9 * room.page_bytes(slots.decoder.spec, 4))
     assert replies(slots, requests) == replies(stepwise, requests)
     assert all(len(texts) == 1 or sum(map(len, texts.values())) <= 256 for texts in built)
     assert len(built) > 2
+
+
+def test_pages_lie_in_memory_that_training_leaves_idle(folders, monkeypatch):
+    """Where it holds more than the free memory; prompts are read in it too, and steps are not."""
+    stepwise, plain = generators(folders("llama"))
+    decoder = plain.decoder
+    requests = greedy(prompts_of((60, 50, 3, 40), seed=2), 90)
+    wanted, page = replies(stepwise, requests), room.page_bytes(decoder.spec, 4)
+    inside, pages, steps = [False], [], []
+    made, step = room.ReplySlots.__init__, ReplySlots.step
+
+    @contextmanager
+    def use():
+        inside[0] = True
+        yield
+        inside[0] = False
+
+    def makes(self, *arguments, **options):
+        pages.append((arguments[2] - 1, inside[0]))
+        made(self, *arguments, **options)
+
+    def reads(*arguments):
+        steps.append(inside[0])
+        return read(*arguments)
+
+    read = slots_module.read_prompts
+    monkeypatch.setattr(room, "_BLOCK_STEP", 1)
+    monkeypatch.setattr(room.ReplySlots, "__init__", makes)
+    monkeypatch.setattr(slots_module, "read_prompts", reads)
+    monkeypatch.setattr(
+        ReplySlots, "step", lambda self, count: (steps.append(None if inside[0] else 0), step(self, count))[1]
+    )
+    for blocks, free, expected in (
+        ([12 * page], 4 * page, (7, True)),  # 65 % of twelve
+        ([12 * page], 40 * page, (11, False)),  # all are wanted, and free memory holds them
+        ([20 * page], 40 * page, (11, True)),
+        ([page // 2] * 24, 9 * page, (5, False)),  # no block holds the pages of more than a layer
+        ([], 40 * page, (11, False)),
+    ):
+        monkeypatch.setattr(room, "_free_bytes", lambda _device, free=free, blocks=blocks: free + sum(blocks))
+        idle = room.IdleMemory(lambda blocks=blocks: blocks, use)
+        assert replies(DecoderGenerator(decoder, paged=True, idle=idle), requests) == wanted
+        assert pages.pop() == expected
+        assert {one for one in steps if isinstance(one, bool)} == {expected[1]}
+        assert None not in steps
+        steps.clear()
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """Device memory of captured steps: every bucket and evaluation do with that of the largest pass."""
 
+import gc
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,10 +10,14 @@ import torch
 from engine.train.fast.captured.gpu_runs import gpu_trainer
 
 from burnish_engine.data.tokens.tokenize import Document
+from burnish_engine.models.generation.decoder_generate import DecoderGenerator
+from burnish_engine.models.generation.paged.room import IdleMemory
+from burnish_engine.models.generation.sampling import Sampling
+from burnish_engine.models.generation.text_generator import ReplyRequest
 from burnish_engine.train.fast.fast_trainer import FastTrainer
 
 from support.models import parity
-from support.runs.steps import PASSES, figures, prefetcher, train
+from support.runs.steps import PASSES, figures, prefetcher, train, trainer
 
 
 def release_all_unused() -> None:
@@ -81,3 +87,52 @@ def test_evaluation_takes_the_passes_memory(adapted_llama):
                 trained.step(ring)
             found.append(figures(trained.results(wait=True)))
     assert found[0] == found[1]
+
+
+@pytest.mark.gpu
+def test_replies_lie_in_the_passes_memory(adapted_llama):
+    """Captured ones too; training is left as it was, and takes hardly a byte more afterwards."""
+    batch = parity.micro_batch((128,) * 64)
+    found = []
+    requests = [ReplyRequest(list(range(3, 60 + row)), Sampling(80)) for row in range(20)]
+    for replies in (False, True):
+        trained = gpu_trainer(adapted_llama, dtype=torch.bfloat16, rows=(8192,), head_rows=8192)
+        with prefetcher(trained, [batch] * 6) as ring:
+            for _ in range(3):
+                trained.step(ring)
+            list(trained.results(wait=True))
+            reserved = torch.cuda.memory_reserved()
+            if replies:
+                assert sum(trained.idle_blocks()) > 1 << 24
+                idle = IdleMemory(trained.idle_blocks, trained.idle_memory)
+                generator = DecoderGenerator(trained.model.loaded.decoder, idle=idle)
+                for _ in range(3):
+                    with trained.on_stream():
+                        made = sum(len(piece.tokens) for piece in generator.replies(requests, set(), 64))
+                    assert made == 20 * 80
+                gc.collect()
+                torch.cuda.empty_cache()
+                assert torch.cuda.memory_reserved() <= reserved + (64 << 20), "cuBLAS keeps memory for a stream"
+            for _ in range(3):
+                trained.step(ring)
+            found.append(figures(trained.results(wait=True)))
+    assert found[0] == found[1]
+
+
+def test_idle_blocks_are_the_free_ones_of_the_graphs_pool(adapted_llama, monkeypatch):
+    trained = trainer(*adapted_llama[:2])
+    assert trained.idle_blocks() == []
+    blocks = [
+        {"size": 7, "state": "inactive"},
+        {"size": 5, "state": "active_allocated"},
+        {"size": 3, "state": "inactive"},
+    ]
+    segments = [
+        {"segment_pool_id": pool, "segment_type": kind, "blocks": blocks}
+        for pool, kind in (((0, 4), "large"), ((0, 4), "small"), ((0, 0), "large"))
+    ]
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
+    monkeypatch.setattr(trained, "_pool", (0, 4))
+    assert trained.idle_blocks() == [], "nothing is captured"
+    monkeypatch.setattr(trained, "steps", {1: SimpleNamespace(captured=True)})
+    assert trained.idle_blocks() == [7, 3]

@@ -26,6 +26,7 @@ from burnish_engine.models.decoder.layer_tensors import (
 )
 from burnish_engine.models.decoder.mixers.declaration import MixerDeclaration, Moved
 from burnish_engine.models.decoder.mixers.projections import projection_tensors
+from burnish_kernels.paged_attention.config import PAGE
 
 _MOVED, _MOVED_NORMED = (4, 6), (5, 8)  # times the width of queries and keys, without and with their norms
 _ROTATED_AGAIN = 4  # times that width, where queries and keys are projected again
@@ -111,3 +112,13 @@ def _rotated(name: str, *per_token: int, is_fp32: bool = False) -> LayerTensor:
 def _width(spec: DecoderSpec) -> int:
     """Return the numbers of a token's queries and keys."""
     return (spec.num_heads + spec.num_kv_heads) * spec.head_dim
+
+
+def paged_tensors(spec: DecoderSpec) -> int:
+    """Return how many tensors of pages a model has: keys and values of each layer that keeps them."""
+    return 2 * sum("attention" in layer.kind for layer in spec.layers)
+
+
+def page_bytes(spec: DecoderSpec, number_bytes: int) -> int:
+    """Return the bytes of a page of 64 tokens in all layers of a model, given those of a number."""
+    return paged_tensors(spec) * spec.num_kv_heads * PAGE * spec.head_dim * number_bytes

@@ -39,12 +39,6 @@ class PageTable:
     split: int | None = None
 
 
-def page_bytes(spec: DecoderSpec, dtype: torch.dtype) -> int:
-    """Return the bytes of a page in all layers of a model that keep keys and values."""
-    layers = sum("attention" in layer.kind for layer in spec.layers)
-    return 2 * layers * spec.num_kv_heads * PAGE * spec.head_dim * dtype.itemsize
-
-
 class PagedKeys:
     """The pages of some layers.
 

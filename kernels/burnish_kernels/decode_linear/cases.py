@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from burnish_kernels.decode_linear.config import DecodeConfig, choose, rank_spans
+from burnish_kernels.decode_linear.eight_bit import cases as eight_bit_cases
 from burnish_kernels.decode_linear.nf4 import cases as nf4_cases
 from burnish_kernels.lora_linear.stack import Stack, StackedAdapter
 from burnish_kernels.registry import CAPABILITIES, Benchmark, Case, Compilation
@@ -47,7 +48,7 @@ def cases() -> list[Case]:
                 found.append(_case(name, rows, dtype, splits=0, gpu_only=True))
         if dtype != torch.float32:  # cuBLAS adds up in another order
             found += [_case("wide", rows, dtype, splits=0, gpu_only=True) for rows in (1, 64)]
-    return found + nf4_cases.cases()
+    return found + nf4_cases.cases() + eight_bit_cases.cases()
 
 
 def _case(
@@ -88,6 +89,8 @@ def compare(case: Case, device: str, seed: int = 0) -> float:
     options = case.options
     if options.get("nf4"):
         return nf4_cases.compare(case, device, seed)
+    if options.get("codes"):
+        return eight_bit_cases.compare(case, device, seed)
     dtype, rows = options["dtype"], options["rows"]
     stack = STACKS.get(options["stack"]) or projection(5120, 2560)
     generator = torch.Generator().manual_seed(seed)
@@ -149,7 +152,7 @@ def compilations() -> list[Compilation]:
                 signature = {name: _type(name, pointer) for name in function.arg_names if name not in constants}
                 name = f"{function.__name__}-{word}"
                 found.append(Compilation(name, function, signature, constants, config.warps, config.stages, on))
-    return found + nf4_cases.compilations()
+    return found + nf4_cases.compilations() + eight_bit_cases.compilations()
 
 
 def _type(argument: str, pointer: str) -> str:
@@ -179,3 +182,4 @@ def benchmarks(device: str) -> Iterator[Benchmark]:
 
             yield Benchmark(f"{name}-{rows}", run, plain, outputs * inputs * 2)
     yield from nf4_cases.benchmarks(device)
+    yield from eight_bit_cases.benchmarks(device)

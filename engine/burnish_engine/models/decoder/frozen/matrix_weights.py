@@ -13,6 +13,7 @@ from typing_extensions import override
 from burnish_engine.models.decoder.frozen.parts import WeightPart, part_tensors, unpack
 from burnish_engine.models.decoder.frozen.weight import FrozenWeight
 from burnish_kernels.decode_linear import op as decode_linear
+from burnish_kernels.decode_linear.eight_bit import op as eight_bit_decode
 from burnish_kernels.decode_linear.nf4 import op as nf4_decode
 from burnish_kernels.dispatch import use_kernels
 from burnish_kernels.eight_bit_linear.rows import EightBitRows
@@ -133,7 +134,7 @@ class StreamedWeight(ResidentWeight):
 class QuantizedWeight(MatrixWeight):
     """A frozen weight W in NF4 or FP8 (some rows may be 16-bit), unpacked into scratch memory that other stacks share.
 
-    Few tokens of replies are multiplied with NF4 as it is.
+    Few tokens of replies are multiplied with NF4 or FP8 as they are.
 
     Attributes:
         parts: rows of W from top to bottom.
@@ -173,7 +174,13 @@ class QuantizedWeight(MatrixWeight):
         self, x_TE: torch.Tensor, stack: lora_linear.Stack, *, bias_N: torch.Tensor | None, out: torch.Tensor | None
     ) -> torch.Tensor | None:
         x_TK = x_TE[:, : stack.K]
-        if not use_kernels(x_TE) or not nf4_decode.is_possible(x_TK, self.parts, stack):
+        if not use_kernels(x_TE):
+            return None
+        if eight_bit_decode.is_possible(x_TK, self.parts, stack):
+            (rows,) = self.parts
+            assert isinstance(rows, EightBitRows)
+            return eight_bit_decode.forward(x_TK, rows, self.a_RK, self.sb_NR, stack, bias_N=bias_N, out=out)
+        if not nf4_decode.is_possible(x_TK, self.parts, stack):
             return None
         parts = [part for part in self.parts if isinstance(part, nf4.Nf4)]
         return nf4_decode.forward(x_TK, parts, self.a_RK, self.sb_NR, stack, bias_N=bias_N, out=out)

@@ -5,8 +5,9 @@ import torch
 
 from burnish_engine.models.decoder.frozen import matrix_weights
 from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight, ResidentWeight
-from burnish_engine.models.decoder.stacked_linear import StackedLinear
+from burnish_engine.models.decoder.stacked_linear import AdaptedRows, StackedLinear
 from burnish_kernels.decode_linear import op as decode_linear
+from burnish_kernels.eight_bit_linear import op as eight_bit
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.lora_linear import reference
 from burnish_kernels.nf4 import op as nf4
@@ -92,6 +93,38 @@ def test_replies_decode_nf4_inside_the_product(parts, monkeypatch, kind):
     wanted = reference.lora_linear(x, unpacked, bias, a[:1], b[:1], stack.adapters)
     torch.testing.assert_close(found.float(), wanted, rtol=0.05, atol=0.05)
     assert found.data_ptr() == out.data_ptr()
+
+
+@pytest.mark.parametrize("tokens", [1, 8, 9])
+def test_replies_decode_fp8_inside_the_product(parts, monkeypatch, tokens):
+    """Of more than eight tokens the weight is unpacked first."""
+    weight, bias, a, b, x = parts
+    stack = lora_linear.Stack(N, K, (lora_linear.StackedAdapter(32, 16, 5, 2.0),))
+    whole = torch.zeros(stack.buffer_shape)
+    stack.fill(whole, a[:1], b[:1])
+    whole, rows = whole.bfloat16(), eight_bit.quantize_rows(weight)
+    frozen = QuantizedWeight([rows], whole[N:, :K], whole[:N, K:], torch.full_like(whole, torch.nan))
+    linear = StackedLinear(stack, frozen, bias.bfloat16(), decodes=True)
+    monkeypatch.setattr(matrix_weights, "use_kernels", lambda _x: True)
+    x_TE = linear.new_input(tokens, x.bfloat16())
+    x_TE[:, :K] = x[:tokens]
+    found = linear.forward(x_TE)
+    assert frozen.scratch[:N, :K].isnan().all() == (tokens <= 8)
+    wide = rows.codes.float() * rows.scale[:, None]
+    wanted = reference.lora_linear(x[:tokens], wide, bias, a[:1], b[:1], stack.adapters)
+    torch.testing.assert_close(found.float(), wanted, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("tokens", [1, 8])
+def test_the_adapter_takes_part_in_the_rows_that_are_said(parts, tokens):
+    known = resident(parts)
+    x, kept = parts[-1][:tokens], torch.tensor([[1.0]] * (tokens // 2) + [[0.0]] * (tokens - tokens // 2))
+    linear = StackedLinear(known.stack, known.frozen, known.bias_N, decodes=True, rows=AdaptedRows(kept))
+    x_TE = linear.new_input(tokens, x)
+    x_TE[:, :K] = x
+    weight, bias, a, b, _ = parts
+    tuned = reference.lora_linear(x, weight, bias, a, b, ADAPTERS)
+    torch.testing.assert_close(linear.forward(x_TE), torch.where(kept > 0, tuned, x @ weight.t() + bias))
 
 
 def test_gradients_are_those_of_autograd(parts):

@@ -153,8 +153,10 @@ def launch_forward(
         _launch(group, "output", grid, o_ptr=group.values(o_TJ), o_stride=o_TJ.stride(0))
         if last_R is not None and states_RVDE is not None and len(last_R):
             behind = states_RVDE[:, group.value_heads]
-            grid = len(last_R), behind.shape[1], _blocks(group, "last_states")
-            _launch(group, "last_states", grid, last_ptr=last_R, behind_ptr=behind, behind_stride=states_RVDE.stride(0))
+            places = len(last_R), behind.shape[1], _blocks(group, "last_states")
+            _launch(
+                group, "last_states", places, last_ptr=last_R, behind_ptr=behind, behind_stride=states_RVDE.stride(0)
+            )
 
 
 def launch_backward(

@@ -31,6 +31,7 @@ from burnish_engine.export.verify.report import CheckedFiles, build_report, conc
 from burnish_engine.export.weights.folders import BeyondRangeError, Progress, no_progress
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.gguf.gguf_speed import generation_speed
+from burnish_engine.models.gguf.gguf_trial import try_file
 
 _MAKE, _ASK, _CHECK = 1.0, 4.0, 2.0  # rough durations: making a file, running the trained model, checking a file
 
@@ -72,7 +73,7 @@ def export_gguf(
 
     Raises:
         UsageError: A type or family is unknown, or base or adapter cannot be exported.
-        SetupError: A model file is missing or damaged, or the quantizer failed.
+        SetupError: A model file is missing or damaged, the quantizer failed, or llama.cpp crashes over the file.
         NoSpaceError: The files do not fit the disk; checked before anything is written.
         DoesNotFitError: Too little memory is free for a stage; checked before each.
         FidelityError: A file differs from the trained model; it was deleted, and so was an earlier file of its name.
@@ -94,6 +95,7 @@ def export_gguf(
         stages = _StageBar(progress, 2 * _MAKE + _ASK + _CHECK + len(others) * (_MAKE + _CHECK))
         base = _write_base(plan, staging, wanted, stages.begin(2 * _MAKE), canceled)
         weights.check_all_used()
+        try_file(base.path, is_own=True)
         probes = render_probes(tokenizer, [*model.probe_chats, *PROBE_CHATS])
         reference = compute_reference(
             replace(model, options=_for_quantizing(options, plan, others, staging / "hessians")),

@@ -227,6 +227,16 @@ def storage_notes(recipe: Recipe, config: Config) -> list[str]:
     return ["The model's weights are stored in FP8. Where blocks have a scale each, they are rounded once more."]
 
 
+def dropout_notes(share: float) -> list[str]:
+    """Tell a person that a model's own dropout is off, as a sentence; nothing where it has none.
+
+    Args:
+        share: largest probability of dropout in the model.
+    """
+    what = f"The model has dropout of its own (at most {share:g}), made for pretraining: it is off in this run."
+    return [f"{what} adapter.dropout sets the adapter's."] if share else []
+
+
 def fast_obstacle(recipe: Recipe, spec: DecoderSpec, gpu: GpuFacts | None, config: Config | None = None) -> str:
     """The reason why the fast engine does not train a run, as the first half of a sentence; empty where it does."""
     known: DecoderSpec | None = spec

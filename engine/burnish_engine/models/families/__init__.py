@@ -16,6 +16,7 @@ __all__ = [
     "Module",
     "family",
     "layer_matrices",
+    "own_dropout",
     "softmax_in_fp32",
     "stores_fp8",
     "stores_nf4",
@@ -30,7 +31,7 @@ FAMILIES: dict[str, Family] = {
 """model_type of config.json to the family's record."""
 _USUAL = Family("")
 _UNFUSED = gemma.UNFUSED | granite.UNFUSED
-_DROPOUTS = ("attention_dropout", "resid_pdrop", "embd_pdrop")
+_DROPOUTS = ("attention_dropout", "residual_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop")
 
 
 def family(model_type: str) -> Family | None:
@@ -65,14 +66,21 @@ def why_not_fast(config: dict[str, Any], spec: DecoderSpec | None, *, nf4: bool 
     is_read = (nf4 and stores_nf4(config)) or stores_fp8(config)
     if stored and not is_mxfp4 and (not is_read or (spec is not None and spec.num_experts > 0)):
         return "is stored quantized"
-    if any(config.get(key) for key in _DROPOUTS):
-        return "drops out parts of its activations in training"
     if spec is None and isinstance(config.get("text_config"), dict):
         return "has parts beside its language model, such as one for images"
     found = family(str(config.get("model_type", "")))
     if found is None:
         return f"is of the architecture {config.get('model_type')!r}"
     return "has settings Burnish does not know" if spec is None else found.supported(spec)
+
+
+def own_dropout(config: Mapping[str, Any]) -> float:
+    """Return the largest probability of dropout that a config.json names; 0 where it names none.
+
+    Args:
+        config: parsed config.json of the checkpoint.
+    """
+    return max(float(config.get(key) or 0.0) for key in _DROPOUTS)
 
 
 def stores_nf4(config: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from burnish_engine.advise.facts.engine_choice import is_nf4, storage_notes
+from burnish_engine.advise.facts.engine_choice import dropout_notes, is_nf4, storage_notes
 from burnish_engine.advise.facts.planned_run import sharing
 from burnish_engine.advise.facts.workload import buckets
 from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
@@ -29,7 +29,7 @@ from burnish_engine.models.decoder.frozen.format_choice import check_eight_bits,
 from burnish_engine.models.decoder.lora_adapter import plan_adapter, read_plan
 from burnish_engine.models.device.device import capability_of
 from burnish_engine.models.device.precision import DTYPES, exact_products
-from burnish_engine.models.families import family
+from burnish_engine.models.families import family, own_dropout
 from burnish_engine.models.families.adapter_targets import check_spec_targets, expert_rank
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.generation.generate import generate_replies
@@ -101,7 +101,7 @@ class FastEngine(Engine):
         else:
             adapters = read_plan(adapter, *parts)
         self._coverage = adapter_coverage(shape, adapters)
-        self.notes += storage_notes(recipe, source.config)
+        self.notes += storage_notes(recipe, source.config) + dropout_notes(own_dropout(source.config))
         nf4, products = is_nf4(recipe, source.config), spec.products or recipe.train.products
         given = recipe.model_copy(update={"train": section.model_copy(update={"products": products})})
         check_eight_bits(given, shape, spec.precision, capability_of(device), began=spec.name is not None)

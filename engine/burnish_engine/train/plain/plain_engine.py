@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
+from burnish_engine.advise.facts.engine_choice import dropout_notes
 from burnish_engine.contract.recipe.recipe import Recipe, setting_notes
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
@@ -31,6 +32,7 @@ from burnish_engine.models.transformers_path.model_shape import (
     placed_tables,
     quantize_base,
 )
+from burnish_engine.models.transformers_path.own_dropout import switch_off_dropout
 from burnish_engine.train.base.engine import (
     SMALLEST,
     Engine,
@@ -85,6 +87,7 @@ class PlainEngine(Engine):
             in_4_bits = recipe.model.quantize == "nf4"
             base = plain.load_base(spec.source, spec.precision, torch.device("cpu") if in_4_bits else device)
             base = quantize_base(base, device) if in_4_bits else base
+        self.notes += dropout_notes(switch_off_dropout(base))
         placed = placed_matrices(base)
         if adapter is None and not self._whole:
             self.notes += check_targets(*inside_and_outside([*placed, *placed_tables(base)]), recipe.adapter)

@@ -19,6 +19,7 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import read_plain
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.transformers_path import plain
+from burnish_engine.models.transformers_path.own_dropout import DROPOUT_PART
 
 _BESIDE = ("*.json", "*.jinja", "*.model", "*.txt", "LICENSE*", "NOTICE*", "README.md")
 _ONE_FILE = "1000TB"
@@ -145,7 +146,8 @@ def _finish_config(path: Path, base: dict[str, Any]) -> None:
     """Correct the settings of config.json that saving took from the model in memory instead of from the file."""
     config = json.loads(read_plain(path))
     config["dtype"] = "float32"
-    config.pop("use_cache", None)
-    if "use_cache" in base:
-        config["use_cache"] = base["use_cache"]
+    for key in {"use_cache", *(key for key in config if DROPOUT_PART in key)}:
+        config.pop(key, None)
+        if key in base:
+            config[key] = base[key]
     path.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

@@ -162,7 +162,7 @@ def kv_cache_bytes(spec: DecoderSpec, context: int) -> int:
 
 
 def _weights(spec: DecoderSpec, layers: list[LayerSpec]) -> int:
-    alphas = 0 if spec.mlp_gate else 2 * len(layers)  # of xIELU, which a GGUF has in its metadata
+    alphas = 2 * len(layers) if spec.activation == "xielu" else 0  # of xIELU, which a GGUF has in its metadata
     return alphas + sum(math.prod(tensor.shape) for tensor in spec_shapes(spec.model_copy(update={"layers": layers})))
 
 

@@ -161,7 +161,8 @@ def frozen_weights(
     experts = [(expert_stacks(spec, adapter, layer), numbers.count(number)) for number, layer in enumerate(layers)]
     coded, stored = bool(eight_bits.products), eight_bits.stores_experts
     if not spec.mlp_gate:
-        outside += spec.num_layers * (16 - 2 * width)  # four constants in fp32 instead of xIELU's two alphas
+        alphas = 2 if spec.activation == "xielu" else 0
+        outside += spec.num_layers * (16 - alphas * width)  # four constants in fp32 instead of xIELU's two alphas
     if spec.delta is not None:  # rates and biases of the decay stay in fp32
         delta_layers = sum(layer.kind == "gated_delta" for layer in spec.layers)
         outside += delta_layers * 2 * spec.delta.value_heads * (4 - width)

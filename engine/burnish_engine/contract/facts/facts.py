@@ -176,6 +176,9 @@ class DecoderSpec(Facts):
     qk_norm_whole: bool = Field(
         default=False, description="Whether these norms span all heads of a token, instead of each one (OLMo 2)."
     )
+    qk_norm_after: bool = Field(
+        default=False, description="Whether these norms follow the rotation instead of preceding it (Hunyuan)."
+    )
     attention_clip: float | None = Field(
         default=None, description="Largest size of a number of queries, keys and values, before rope (OLMoE)."
     )

@@ -13,8 +13,11 @@ from burnish_engine.advise.facts.gguf_rules import gguf_rules
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.export.gguf.header import GgufHeader
 
-_UNWINDOWED = {"mistral", "ministral3", "mixtral", "phi3"}
+_UNWINDOWED = {"cwm", "ministral", "mistral", "ministral3", "mixtral", "phi3"}
 """Families whose sliding window llama.cpp does not compute: the file equals the model only within the window."""
+
+_WINDOWED = {"exaone4", "gemma2", "gemma3_text", "gpt_oss", "granite_swa", "mellum", "olmo3", "phi3"}
+"""Families whose files name the window."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ def _settings(spec: DecoderSpec, architecture: str) -> list[MetadataSetting]:
         if window:
             made.append(MetadataSetting("attention.sliding_window_pattern", "layers with a window", local, usual))
         made.append(MetadataSetting("final_logit_softcapping", "cap of the logits", spec.logit_softcap or 0.0, 0.0))
-    if architecture in {"granite", "granite_swa"}:
+    if architecture in {"granite", "granitemoe", "granite_swa"}:
         usual_scale = spec.head_dim**-0.5
         made += [
             MetadataSetting("attention.scale", "scale of the attention scores", spec.attention_scale or usual_scale),
@@ -132,7 +135,19 @@ def _settings(spec: DecoderSpec, architecture: str) -> list[MetadataSetting]:
         local = tuple(float(layer.kind == "sliding_attention") for layer in spec.layers)
         usual = tuple(float(index % 2 == 0) for index in range(spec.num_layers))  # load_swa_pattern
         made.append(MetadataSetting("attention.sliding_window_pattern", "layers with a window", local, usual))
-    if window and spec.family in {"gemma3_text", "gpt_oss", "granite_swa", "olmo3", "phi3"}:
+    if spec.family == "gemma2":
+        local = tuple(float(layer.kind == "sliding_attention") for layer in spec.layers)
+        usual = tuple(float(index % 2 == 0) for index in range(spec.num_layers))  # load_swa_pattern
+        made += [
+            MetadataSetting("attention.sliding_window_pattern", "layers with a window", local, usual),
+            MetadataSetting("attn_logit_softcapping", "cap of the attention scores", spec.attention_softcap or 0.0),
+            MetadataSetting("final_logit_softcapping", "cap of the logits", spec.logit_softcap or 0.0),
+        ]
+    if window and spec.family in {"exaone4", "mellum"}:
+        local = tuple(float(layer.kind == "sliding_attention") for layer in spec.layers)
+        usual = tuple(float((index + 1) % 4 != 0) for index in range(spec.num_layers))  # load_swa_pattern
+        made.append(MetadataSetting("attention.sliding_window_pattern", "layers with a window", local, usual))
+    if window and spec.family in _WINDOWED:
         made.append(MetadataSetting("attention.sliding_window", "attention window", window))
     return made
 
@@ -155,7 +170,7 @@ def _expert_settings(spec: DecoderSpec) -> list[MetadataSetting]:
     experts = spec.experts
     if experts is None:
         return []
-    size_by_default = None if spec.family in {"gpt_oss", "lfm2_moe"} else experts.size
+    size_by_default = None if spec.family in {"gpt_oss", "lfm2_moe", "mellum", "minimax_m2"} else experts.size
     made = [
         MetadataSetting("expert_count", "number of experts", experts.count),
         MetadataSetting("expert_used_count", "number of a token's experts", experts.slots),

@@ -29,9 +29,9 @@ from burnish_engine.export.gguf.tensor_data import row_pieces
 from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.quantize.hessian import input_name
 
-_INTERLEAVED: Final = {"llama", "smollm3", "mistral3", "granite", "granite_swa"}
+_INTERLEAVED: Final = {"llama", "arcee", "smollm3", "mistral3", "granite", "granitemoe", "granite_swa"}
 """Architectures whose rope turns neighboring rows of a head in llama.cpp; in transformers, rows half a head apart."""
-_ONE_PLUS: Final = {"gemma3", "qwen35", "qwen35moe"}
+_ONE_PLUS: Final = {"gemma", "gemma2", "gemma3", "qwen35", "qwen35moe"}
 _WITH_DRAFTS: Final = {"qwen35", "qwen35moe"}
 """Architectures whose graph has layers for multi-token prediction."""
 _PLAIN_NORM: Final = "linear_attn.norm.weight"
@@ -192,7 +192,8 @@ def _arranged(architecture: str, base: str, weights: TrainedWeights, spec: Decod
         return weight + 1.0
     if architecture in _ONE_PLUS and base.endswith("norm.weight") and not base.endswith(_PLAIN_NORM):
         return weight + 1.0
-    if architecture in _INTERLEAVED and (".q_proj." in base or ".k_proj." in base):
+    half_apart = architecture in _INTERLEAVED and not spec.rope.interleaved
+    if half_apart and (".q_proj." in base or ".k_proj." in base):
         return weight[_interleaved_order(len(weight), spec.head_dim)]
     if base.endswith(".shared_expert_gate.weight"):
         return weight.squeeze(0)

@@ -287,6 +287,8 @@ class _Builder:
             weights, sizes = LayerWeights(**vectors["norms", index], **stacks, own=vectors["mixer", index]), None
             if constants := vectors["activation", index]:
                 weights.xielu_4 = xielu_constants(**constants)
+            elif spec.activation == "relu2":  # xIELU with a square alone
+                weights.xielu_4 = torch.tensor([1.0, 0.0, 0.0, 0.0], device=self._device)
             if layer.is_mixture and experts is not None:
                 weights.experts = experts.layer(index, reader.experts(index), vectors["experts", index])
                 sizes = experts.sizes(weights.experts)

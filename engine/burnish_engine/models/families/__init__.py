@@ -7,7 +7,24 @@ from typing import Any
 
 from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
-from burnish_engine.models.families import apertus, gemma, glm, gpt_oss, granite, lfm, llama, olmo, phi, qwen, qwen3_5
+from burnish_engine.models.families import (
+    apertus,
+    exaone,
+    gemma,
+    glm,
+    gpt_oss,
+    granite,
+    hunyuan,
+    lfm,
+    llama,
+    llama_like,
+    mellum,
+    minimax,
+    olmo,
+    phi,
+    qwen,
+    qwen3_5,
+)
 from burnish_engine.models.families.record import Family, Module
 
 __all__ = [
@@ -25,9 +42,11 @@ __all__ = [
 
 FAMILIES: dict[str, Family] = {
     record.model_type: record
-    for kin in (llama, qwen, qwen3_5, gemma, lfm, granite, olmo, phi, glm, gpt_oss, apertus)
+    for kin in (
+        llama, llama_like, qwen, qwen3_5, mellum, gemma, lfm, granite, olmo, exaone, phi, glm, hunyuan, gpt_oss, minimax, apertus,
+    )
     for record in kin.FAMILIES
-}
+}  # fmt: skip
 """model_type of config.json to the family's record."""
 _USUAL = Family("")
 _UNFUSED = gemma.UNFUSED | granite.UNFUSED

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from burnish_engine.contract.facts.coverage import Matrix
@@ -53,6 +53,8 @@ class ExpertNames:
         down: matrix of one expert back to the hidden size.
         transposed: whether files hold whole stacks `[E, K, N]` (gpt-oss), instead of a tensor for each matrix.
         selection_bias: name of the bias that helps to choose, below the place.
+        router: name of the matrix that chooses, below the place; empty: that in transformers' model.
+        stacks: names of whole stacks `[E, N, K]`, below the place, where files hold those instead of single matrices.
     """
 
     place: str = "mlp"
@@ -61,6 +63,8 @@ class ExpertNames:
     down: str = "down_proj"
     transposed: bool = False
     selection_bias: str = "expert_bias"
+    router: str = ""
+    stacks: Mapping[ExpertRole, str] = field(default_factory=dict)
 
 
 USUAL_NAMES = ExpertNames()
@@ -121,8 +125,9 @@ def stored_experts(stack: ExpertStack, spec: DecoderSpec, names: ExpertNames, st
         return StoredExperts("mxfp4", {f"{whole}{BLOCKS}": (*blocks, MXFP4_BLOCK // 2), f"{whole}{SCALES}": blocks})
     if names.transposed:
         return StoredExperts("transposed", {whole: (count, columns, rows)})
-    for name in (stack.path, whole):
-        if name in stored:
+    own = f"model.layers.{stack.layer}.{names.place}.{names.stacks[stack.role]}.weight" if names.stacks else whole
+    for name in (stack.path, whole, own):
+        if name in stored or (name == own and names.stacks):
             return StoredExperts("stack", {name: (count, rows, columns)})
     parts = {names.down: rows} if stack.role == "down" else {names.gate: rows // 2, names.up: rows // 2}
     place = whole.rpartition(".")[0]
@@ -152,6 +157,8 @@ def router_and_biases(
         return {}
     (router,) = (matrix.name for matrix in matrices if matrix.kind == ROUTER)
     path = path_in_files(f"model.layers.{layer}.{router}", names)
+    if names.router:
+        path = f"model.layers.{layer}.{names.place}.{names.router}"
     found: dict[str, tuple[str, tuple[int, ...]]] = {
         "router_weight": (f"{path}.weight", (experts.count, spec.hidden_size))
     }

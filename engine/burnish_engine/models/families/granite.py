@@ -1,16 +1,18 @@
-"""Granite 3, the dense ones of Granite 4, and Granite SWA: Llama with factors for embeddings, attention and logits."""
+"""Granite 3 with its mixtures, the dense ones of Granite 4, and Granite SWA: Llama with factors for all its parts."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind
+from burnish_engine.models.families.experts import ExpertNames
 from burnish_engine.models.families.matrices import MatrixNames
 from burnish_engine.models.families.record import Family
 from burnish_engine.models.families.rules.config import (
     Config,
     ConfigRules,
     all_attention,
+    dense_width,
     kinds_of,
     listed_or,
     mlp_bias,
@@ -18,6 +20,7 @@ from burnish_engine.models.families.rules.config import (
     size,
 )
 from burnish_engine.models.families.rules.gguf import GgufRules, Metadata, usual_parts
+from burnish_engine.models.families.rules.mixture import Mixture
 from burnish_engine.models.families.rules.rope import Ropes, read_rope, rope_parameters
 
 _DEFAULTS: dict[str, Any] = {
@@ -93,6 +96,22 @@ GRANITE = Family(
     gguf=GgufRules("granite", ("refact", "starcoder", "dbrx", "gpt-4o"), interleaved=True, metadata=_rope_switch),
     own_attention=True,
 )
+GRANITE_MOE = Family(
+    "granitemoe",
+    matrix_names=MatrixNames(router="block_sparse_moe.router", experts="block_sparse_moe.experts"),
+    config=ConfigRules(
+        defaults={**_DEFAULTS, "num_experts_per_tok": 2},
+        fields=_fields,
+        layer_kinds=all_attention,
+        width=dense_width,
+        mixture=Mixture(8, fields=lambda _config: {"router": "topk_softmax", "normalize": False}),
+    ),
+    expert_names=ExpertNames(
+        "block_sparse_moe", router="router.layer", stacks={"gate_up": "input_linear", "down": "output_linear"}
+    ),
+    gguf=GgufRules("granitemoe", ("refact", "starcoder", "dbrx", "gpt-4o"), interleaved=True, metadata=_metadata),
+)
+"""Granite 3 1B-A400M and 3B-A800M."""
 GRANITE4 = Family(
     "granitemoehybrid",
     matrix_names=MatrixNames(gate_up=("shared_mlp.input_linear",), down="shared_mlp.output_linear"),
@@ -139,6 +158,6 @@ GRANITE_SWA = Family(
     softmax_in_fp32=True,
 )  # fmt: skip
 """Granite SWA: windows in three of four layers, sinks in attention, and layers without rope."""
-FAMILIES = (GRANITE, GRANITE4, GRANITE_SWA)
+FAMILIES = (GRANITE, GRANITE_MOE, GRANITE4, GRANITE_SWA)
 UNFUSED = {"granitemoe_swa": True}
 """A relative that only the plain engine trains; see `Family.softmax_in_fp32`."""

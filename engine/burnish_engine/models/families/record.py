@@ -38,10 +38,10 @@ XIELU_ROLES = ("alpha_p", "alpha_n", "beta", "eps")
 """Names of xIELU's parameters and constants in transformers' `XIELUActivation`."""
 ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh",
-    "xielu": "xielu",
+    "xielu": "xielu", "relu2": "relu2",
 }  # fmt: skip
 """Activation of config.json to the name of the activation that computes it."""
-_UNGATED = frozenset({"xielu"})
+_UNGATED = frozenset({"xielu", "relu2"})
 """Activations of feed-forwards without a gate; all others have one."""
 LARGEST_HEAD, MOST_TAPS = 256, 16
 DELTA_HEADS = (16, 32, 64, 128)
@@ -232,6 +232,10 @@ class Family:
                 "clips its queries and keys without norms before",
                 spec.attention_clip is not None and not spec.qk_norm_whole,
             ),
+            (
+                "stretches its rope before norms",
+                spec.qk_norm_after and any(one.attention_factor != 1 for one in _ropes(spec)),
+            ),
             ("attends to later tokens", not spec.causal),
             (
                 f"uses the activation {spec.activation!r}{'' if spec.mlp_gate else ' without a gate'}",
@@ -277,7 +281,7 @@ class Family:
         matrices = self.layer_matrices(spec, spec.layers[index])
         for role, (name, shape) in router_and_biases(spec, index, matrices, self.expert_names).items():
             found.append(Vector(name, index, role, shape, is_fp32=role in FP32_ROLES))
-        if spec.activation in _UNGATED and not spec.mlp_gate:
+        if spec.activation == "xielu" and not spec.mlp_gate:
             sizes = {"alpha_p": (1,), "alpha_n": (1,)}
             found += [vector(f"mlp.act_fn.{role}", role, *sizes.get(role, ())) for role in XIELU_ROLES]
         if spec.sandwich_norms:

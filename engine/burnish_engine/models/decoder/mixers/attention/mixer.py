@@ -62,6 +62,7 @@ class AttentionMixer(Mixer):
         q_norm, k_norm: weights `[D]` of the norms of queries and keys; None: there are none.
         table_PR: rope table, or None for a layer without positions.
         query_scale_P: factor of the queries at each position; None: it is 1.
+        query_factor_D: factor of each number of a query, after rotation; None: it is 1.
         sinks_N: fp32 logit of each query head's sink, frozen; None: there are none.
     """
 
@@ -73,6 +74,7 @@ class AttentionMixer(Mixer):
     k_norm: torch.Tensor | None = None
     table_PR: torch.Tensor | None = None
     query_scale_P: torch.Tensor | None = None
+    query_factor_D: torch.Tensor | None = None
     sinks_N: torch.Tensor | None = None
 
     @override
@@ -157,7 +159,7 @@ class AttentionMixer(Mixer):
             dk_TMD,
             mixer_pass.projected_TC,
             self.table_PR,
-            mixer_pass.sequences.table_index_T,
+            self._positions(mixer_pass),
             num_heads=s.heads,
             num_kv_heads=s.kv_heads,
             head_dim=s.head_dim,
@@ -170,8 +172,14 @@ class AttentionMixer(Mixer):
             dqkv_out=out_TC,
         )
 
+    def _positions(self, mixer_pass: MixerPass) -> torch.Tensor | None:
+        """Return each token's row of the rope table; None in a layer without positions."""
+        return None if self.table_PR is None else mixer_pass.sequences.table_index_T
+
     def scale_queries_(self, q_TND: torch.Tensor, sequences: SequenceMetadata) -> None:
-        """Multiply queries, or their gradients, by the factor of their positions."""
+        """Multiply rotated queries, or their gradients, by their factors."""
+        if self.query_factor_D is not None:
+            q_TND *= self.query_factor_D
         if self.query_scale_P is not None:
             scale_T = self.query_scale_P.index_select(0, sequences.table_index_T)
             q_TND *= scale_T.to(q_TND.dtype)[:, None, None]
@@ -195,7 +203,7 @@ class AttentionMixer(Mixer):
         q_TND, k_TMD = rope.forward(
             mixer_pass.projected_TC,
             self.table_PR,
-            mixer_pass.sequences.table_index_T,
+            self._positions(mixer_pass),
             num_heads=s.heads,
             num_kv_heads=s.kv_heads,
             head_dim=s.head_dim,
@@ -307,8 +315,12 @@ def build_attention(spec: DecoderSpec, index: int, own: Tensors, tables: Positio
         interleaved=spec.rope.interleaved,
         query_spacing=2 * spec.head_dim if spec.attention_gate == "numbers" else None,
     )
-    norms, scales = (own.get("q_norm"), own.get("k_norm")), tables.query_scales_of_layer(layer)
+    q_norm, k_norm, factor_D = own.get("q_norm"), own.get("k_norm"), None
+    if spec.qk_norm_after and q_norm is not None and k_norm is not None:
+        # Rotation leaves a head's length as it is. The weights of both norms reach a score as their product.
+        factor_D, q_norm, k_norm = q_norm * k_norm, torch.ones_like(q_norm), torch.ones_like(k_norm)
     kind, sinks_N = WholeNormAttention if spec.qk_norm_whole else AttentionMixer, own.get("sinks")
     if sinks_N is not None:
         sinks_N = sinks_N.to(torch.promote_types(sinks_N.dtype, torch.float32))
-    return kind(index, shape, *norms, tables.of_layer(layer), scales, sinks_N)
+    scales = tables.query_scales_of_layer(layer)
+    return kind(index, shape, q_norm, k_norm, tables.of_layer(layer), scales, factor_D, sinks_N)

@@ -20,6 +20,8 @@ from burnish_engine.export.weights.nf4_merge import round_trip
 
 _ALONE: Final = re.compile(r"(model|mtp)\.layers\.(\d+)\.\w+\.experts\.(\d+)\.(\w+)\.weight")
 _TOGETHER: Final = re.compile(r"(model|mtp)\.layers\.(\d+)\.\w+\.experts\.(gate_up|down)_proj(_bias|_blocks|_scales|)")
+_GRANITE: Final = re.compile(r"model\.layers\.(\d+)\.block_sparse_moe\.(input|output)_linear\.weight")
+"""Stacks of the mixtures of Granite 3, by the names that its files give them."""
 _WRAPPER: Final = re.compile(r"(model\.layers\.(\d+)\..*experts)(\.base_layer)*\.weight")
 _KINDS: Final = {"gate_proj": "gate", "w1": "gate", "up_proj": "up", "w3": "up", "down_proj": "down", "w2": "down"}
 """Name of an expert's matrix in files to what it is."""
@@ -70,7 +72,7 @@ class TrainedExperts:
 
     def is_expert(self, name: str) -> bool:
         """Whether a tensor of the files holds matrices or biases of experts."""
-        return self._count > 0 and bool(_ALONE.fullmatch(name) or _TOGETHER.fullmatch(name))
+        return self._count > 0 and any(form.fullmatch(name) for form in (_ALONE, _TOGETHER, _GRANITE))
 
     def expected(self) -> dict[str, ExpectedStack]:
         """List the tensors of all experts by GGUF name, without reading them."""
@@ -82,6 +84,9 @@ class TrainedExperts:
                 stack.matrices[expert] = partial(self._from_matrix, name, layer, kind, expert)
             elif together := _TOGETHER.fullmatch(name):
                 found |= self._together(name, self._layer(together), together[3], together[4])
+            elif granite := _GRANITE.fullmatch(name):
+                stack_name = {"input": "gate_up", "output": "down"}[granite[2]]
+                found |= self._together(name, int(granite[1]), stack_name, "")
         return found
 
     def _layer(self, match: re.Match[str]) -> int:

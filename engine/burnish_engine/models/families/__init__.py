@@ -43,7 +43,8 @@ __all__ = [
 FAMILIES: dict[str, Family] = {
     record.model_type: record
     for kin in (
-        llama, llama_like, qwen, qwen3_5, mellum, gemma, lfm, granite, olmo, exaone, phi, glm, hunyuan, gpt_oss, minimax, apertus,
+        llama, llama_like, qwen, qwen3_5, mellum, gemma, lfm, granite, olmo, exaone, phi, glm, hunyuan, gpt_oss,
+        minimax, apertus,
     )
     for record in kin.FAMILIES
 }  # fmt: skip

@@ -15,6 +15,8 @@ from burnish_engine.models.transformers_path import plain
 from support.models.tiny import make_tokenizer
 
 WINDOW = 16
+ONE_PLUS = {"gemma", "gemma2", "gemma3_text", "qwen3_5_text", "qwen3_5_moe_text"}
+"""Families whose norms multiply by 1 + weight."""
 SHARED_GATE = "shared_expert_gate"
 """Linear layer of one output, which gets no adapter."""
 ORIGINAL_CONTEXT = 32
@@ -212,6 +214,50 @@ SHAPES = {
             "tie_word_embeddings": True,
         },
     ),
+    "gemma": ("gemma", {"head_dim": 32, "num_key_value_heads": 1, "hidden_act": "gelu"}),
+    "gemma2": (
+        "gemma2",
+        {
+            "num_hidden_layers": 3,
+            "head_dim": 32,
+            "query_pre_attn_scalar": 24,
+            "sliding_window": WINDOW,
+            "attn_logit_softcapping": 5.0,
+            "final_logit_softcapping": 4.0,
+        },
+    ),
+    "arcee": ("arcee", {"rms_norm_eps": 1e-3}),
+    "cwm": ("cwm", {"num_hidden_layers": 4, "sliding_window": WINDOW, "rope_parameters": _LLAMA3_ROPE}),
+    "ernie4-5": ("ernie4_5", {"head_dim": 32}),
+    "helium": ("helium", {"head_dim": 16}),
+    "internlm3": (
+        "internlm3",
+        {"head_dim": 16, "rope_parameters": {"rope_type": "dynamic", "rope_theta": 5e5, "factor": 6.0}},
+    ),
+    "iquestcoder": ("iquestcoder", {"head_dim": 16}),
+    "ministral": (
+        "ministral",
+        {"head_dim": 32, "sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]},
+    ),
+    "seed-oss": ("seed_oss", {"head_dim": 32, "rope_parameters": {"rope_theta": 1e7, "rope_type": "default"}}),
+    "exaone4": (
+        "exaone4",
+        {
+            "sliding_window": None,
+            "layer_types": ["full_attention"] * 2,
+            "tie_word_embeddings": True,
+            "rope_parameters": _LLAMA3_ROPE,
+        },
+    ),
+    "exaone4-window": ("exaone4", {"num_hidden_layers": 4, "sliding_window": WINDOW}),
+    "hunyuan": (
+        "hunyuan_v1_dense",
+        {
+            "head_dim": 32,
+            "tie_word_embeddings": True,
+            "rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "alpha": 1000.0, "factor": 1.0},
+        },
+    ),
     "lfm3": (
         "lfm3",
         {
@@ -296,6 +342,50 @@ MIXTURES = {
         },
     ),
     "gpt-oss": ("gpt_oss", _GPT_OSS),
+    "mellum": (
+        "mellum",
+        {
+            "num_hidden_layers": 3,
+            "head_dim": 32,
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 64,
+            "sliding_window": WINDOW,
+            "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_type": "yarn",
+                    "rope_theta": 5e5,
+                    "factor": 4.0,
+                    "original_max_position_embeddings": ORIGINAL_CONTEXT,
+                },
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+        },
+    ),
+    "minimax-m2": (
+        "minimax_m2",
+        {
+            "intermediate_size": 64,
+            "head_dim": 32,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "rotary_dim": 16,
+        },
+    ),
+    "granite-moe": (
+        "granitemoe",
+        {
+            "intermediate_size": 64,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "attention_multiplier": 0.1,
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.22,
+            "logits_scaling": 1.3,
+            "tie_word_embeddings": True,
+        },
+    ),
 }
 """Mixtures of experts, in the form of `SHAPES`. All sizes of experts are multiples of 64, as NF4 needs."""
 
@@ -327,7 +417,7 @@ def make(shape, folder, seed=0, *, tokenizer=False, dtype=torch.float32, **chang
         settings["pad_token_id"] = made.pad_token_id
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **settings), dtype=torch.float32)
-    _randomize(model, center=0.0 if model_type in {"gemma3_text", "qwen3_5_text", "qwen3_5_moe_text"} else 1.0)
+    _randomize(model, center=0.0 if model_type in ONE_PLUS else 1.0)
     model.to(dtype).save_pretrained(folder)
     return folder
 
@@ -343,7 +433,7 @@ def _randomize(model, center):
             elif value.ndim == 1 or name.endswith("_bias"):
                 value.normal_(center if "norm" in name else 0.0, 0.2 if "norm" in name else 0.1)
         for name, value in model.named_buffers():
-            if name.endswith("expert_bias"):
+            if name.endswith(("expert_bias", "e_score_correction_bias")):
                 value.normal_(0.0, 0.2)
             if name.endswith("act_fn.beta"):
                 value.normal_(0.5, 0.1)

@@ -21,6 +21,7 @@ TextModel.get_vocab_base_pre = lambda self, tokenizer: "smollm"  # a self-traine
 def no_sentencepiece(self):
     raise FileNotFoundError("tokenizer.model")
 TextModel._create_vocab_sentencepiece = no_sentencepiece  # it would import the library before looking for the file
+TextModel._set_vocab_sentencepiece = lambda self, *_: self._set_vocab_gpt2()  # families with no other vocabulary
 sys.argv[0] = root + "/" + script
 names = {"__name__": "__main__", "__file__": sys.argv[0]}
 exec(compile(open(sys.argv[0], encoding="utf-8").read(), sys.argv[0], "exec"), names)

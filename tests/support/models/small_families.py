@@ -11,7 +11,9 @@ import torch
 from burnish_engine.models.checkpoint.source import open_model
 
 from support.models.published import CONFIGS
+from support.models.published_kin import KIN
 from support.models.tiny import make_tokenizer
+from support.models.tiny_models import ONE_PLUS
 
 ORIGINAL_CONTEXT = 256  # llama.cpp rounds a context up to this
 WINDOW = 64
@@ -156,7 +158,7 @@ NEWER = {
 PUBLISHED = {
     **CONFIGS, "LiquidAI/LFM2-350M": LFM2, "LiquidAI/LFM2.5-350M": LFM2_5, "HuggingFaceTB/SmolLM2-135M": SMOLLM2,
     "microsoft/phi-4": PHI_4, "google/gemma-3-4b-it, text": GEMMA_3_4B_TEXT, **NEWER,
-    **QWEN3_5,
+    **QWEN3_5, **KIN,
 }  # fmt: skip
 _LAYERS = {"gemma3_text": 7, "smollm3": 5, "lfm2": 6, "lfm2_moe": 4, "olmo3": 4, "granite_swa": 4, "qwen3_5_text": 4,
            "qwen3_5_moe_text": 4}  # fmt: skip
@@ -170,8 +172,10 @@ def shrink(config):
     groups = heads // keys
     keys = 1 if groups > 2 else 2
     heads = keys * groups if groups <= 4 else keys * 4
-    hidden = heads * head if family in {"glm", "phi3", "lfm2"} or "head_dim" not in config else 128
+    hidden = heads * head if family in {"exaone4", "glm", "helium", "phi3", "lfm2"} or "head_dim" not in config else 128
     layers = _LAYERS.get(family, 2)
+    if family == "exaone4" and config["sliding_window"]:
+        layers = config["num_hidden_layers"]  # by which llama.cpp knows it
     small = {
         **config, "num_attention_heads": heads, "num_key_value_heads": keys, "hidden_size": hidden,
         "num_hidden_layers": layers, "intermediate_size": 384, "initializer_range": 0.8 * hidden**-0.5,
@@ -243,7 +247,7 @@ def make_small(name, folder, *, tokenizer=make_tokenizer, **changes):
     (folder / "config.json").write_text(json.dumps(config))
     torch.manual_seed(11)
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
-    one_plus = config["model_type"] in {"gemma3_text", "qwen3_5_text"}
+    one_plus = config["model_type"] in ONE_PLUS
     with torch.no_grad():
         for key, value in model.named_parameters():
             if value.ndim == 1 and not key.endswith("A_log"):

@@ -77,11 +77,42 @@ PUBLISHED = {
         },
         "shared_expert_intermediate_size": 512, "tie_word_embeddings": False, "vocab_size": 248320,
     },
+    "JetBrains/Mellum2-12B-A2.5B-Base": {
+        "model_type": "mellum", "attention_bias": False, "attention_dropout": 0.0, "head_dim": 128,
+        "hidden_act": "silu", "hidden_size": 2304, "intermediate_size": 7168,
+        "layer_types": [*["sliding_attention"] * 3, "full_attention"] * 7, "max_position_embeddings": 131072,
+        "mlp_layer_types": ["sparse"] * 28, "moe_intermediate_size": 896, "norm_topk_prob": True,
+        "num_attention_heads": 32, "num_experts": 64, "num_experts_per_tok": 8, "num_hidden_layers": 28,
+        "num_key_value_heads": 4, "rms_norm_eps": 1e-06,
+        "rope_parameters": {
+            "full_attention": {
+                "attention_factor": 1.2772588722239782, "beta_fast": 32.0, "beta_slow": 1.0, "factor": 16.0,
+                "original_max_position_embeddings": 8192, "rope_theta": 500000.0, "rope_type": "yarn",
+            },
+            "sliding_attention": {"rope_theta": 500000.0, "rope_type": "default"},
+        },
+        "sliding_window": 1024, "tie_word_embeddings": False, "vocab_size": 98304,
+    },
+    "MiniMaxAI/MiniMax-M2": {
+        "model_type": "minimax_m2", "head_dim": 128, "hidden_act": "silu", "hidden_size": 3072,
+        "intermediate_size": 1536, "max_position_embeddings": 196608, "num_attention_heads": 48,
+        "num_experts_per_tok": 8, "num_hidden_layers": 62, "num_key_value_heads": 8, "num_local_experts": 256,
+        "rms_norm_eps": 1e-06, "rope_theta": 5000000, "rotary_dim": 64, "scoring_func": "sigmoid",
+        "tie_word_embeddings": False, "use_qk_norm": True, "use_routing_bias": True, "vocab_size": 200064,
+    },
+    "ibm-granite/granite-3.1-1b-a400m-instruct": {
+        "model_type": "granitemoe", "attention_bias": False, "attention_multiplier": 0.015625,
+        "embedding_multiplier": 12.0, "hidden_act": "silu", "hidden_size": 1024, "intermediate_size": 512,
+        "logits_scaling": 6.0, "max_position_embeddings": 131072, "num_attention_heads": 16,
+        "num_experts_per_tok": 8, "num_hidden_layers": 24, "num_key_value_heads": 8, "num_local_experts": 32,
+        "residual_multiplier": 0.22, "rms_norm_eps": 1e-06, "rope_theta": 1500000.0, "tie_word_embeddings": True,
+        "vocab_size": 49155,
+    },
 }  # fmt: skip
 """config.json of mixtures by name, without the keys that say nothing of the shape."""
 _EXPERTS = {
     "qwen3_moe": (8, 3), "qwen2_moe": (6, 2), "olmoe": (8, 2), "mixtral": (8, 2), "lfm2_moe": (6, 2), "gpt_oss": (4, 2),
-    "qwen3_5_moe_text": (8, 3),
+    "qwen3_5_moe_text": (8, 3), "mellum": (8, 3), "minimax_m2": (6, 2), "granitemoe": (8, 2),
 }  # fmt: skip
 """Number of a layer's experts, and of those of a token, by the type of model."""
 GPT_OSS = "openai/gpt-oss-20b"
@@ -98,7 +129,7 @@ def shrink(config, hidden=128, size=64):
     family, separate = config["model_type"], "moe_intermediate_size" in config
     experts, slots = _EXPERTS[family]
     small = {
-        **config, "hidden_size": hidden, "num_hidden_layers": 4 if family in {"lfm2_moe", "qwen3_5_moe_text"} else 2,
+        **config, "hidden_size": hidden, "num_hidden_layers": 4 if family in {"lfm2_moe", "mellum", "qwen3_5_moe_text"} else 2,
         "num_attention_heads": 4, "num_key_value_heads": 4 if family == "olmoe" else 2, "num_experts_per_tok": slots,
         "initializer_range": 0.8 * hidden**-0.5, "max_position_embeddings": 4 * ORIGINAL_CONTEXT,
         "intermediate_size": 2 * size if separate else size,
@@ -112,6 +143,13 @@ def shrink(config, hidden=128, size=64):
         small |= fewer_delta_heads(config)
     if "layer_types" in config:
         small["layer_types"] = config["layer_types"][: small["num_hidden_layers"]]
+    if "mlp_layer_types" in config:
+        small["mlp_layer_types"] = config["mlp_layer_types"][: small["num_hidden_layers"]]
+        full = {**config["rope_parameters"]["full_attention"], "original_max_position_embeddings": ORIGINAL_CONTEXT}
+        small["rope_parameters"] = {**config["rope_parameters"], "full_attention": full}
+        small["sliding_window"] = WINDOW
+    if "logits_scaling" in config:
+        small |= {name: config[name] / 16 for name in ("logits_scaling", "embedding_multiplier")}
     if family == "gpt_oss":
         small["sliding_window"] = WINDOW
         small["rope_scaling"] = {**config["rope_scaling"], "original_max_position_embeddings": ORIGINAL_CONTEXT}
@@ -159,7 +197,7 @@ def make_mixture(name, folder, *, hidden=128, size=64, mxfp4=False, tokenizer=ma
         ):  # else layers of noise drown the token, and roundings grow from one to next
             model.get_input_embeddings().weight.mul_(10)
         for key, value in model.named_buffers():
-            if key.endswith("expert_bias"):
+            if key.endswith(("expert_bias", "e_score_correction_bias")):
                 value.normal_(0.0, 0.2)
     model.to(torch.bfloat16).save_pretrained(folder)
     if mxfp4:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.families.record import Family
 from burnish_engine.models.families.rules.config import Config, ConfigRules, usual_kinds
-from burnish_engine.models.families.rules.gguf import GgufRules, Metadata, Oddities, normed_parts, own_yarn
+from burnish_engine.models.families.rules.gguf import GgufRules, Metadata, Oddities, named_yarn, normed_parts, own_yarn
 from burnish_engine.models.families.rules.mixture import Mixture
 from burnish_engine.models.families.rules.rope import Ropes, ropes_by_kind
 
@@ -21,9 +21,12 @@ def _mixture_layers(config: Config, count: int) -> list[bool]:
 
 def _metadata(spec: DecoderSpec, _config: Config) -> Metadata:
     if spec.sliding_window is None:
-        return {}
+        return named_yarn(spec)
     local = [layer.kind == "sliding_attention" for layer in spec.layers]
-    return {"attention.sliding_window": spec.sliding_window, "attention.sliding_window_pattern": local}
+    windows: Metadata = {
+        "attention.sliding_window": spec.sliding_window, "attention.sliding_window_pattern": local
+    }  # fmt: skip
+    return {**windows, "rope.freq_base_swa": float((spec.local_rope or spec.rope).theta), **named_yarn(spec)}
 
 
 def _oddities(spec: DecoderSpec, _config: Config) -> Oddities:

@@ -29,7 +29,8 @@ def _metadata(spec: DecoderSpec, _config: Config) -> Metadata:
 
 
 def _oddities(spec: DecoderSpec, _config: Config) -> Oddities:
-    return [("has no head of its own", spec.tied_embeddings)]
+    scaling = spec.rope.scaling
+    return [("has no head of its own", spec.tied_embeddings), (f"has {scaling} rope", scaling != "none")]
 
 
 MINIMAX_M2 = Family(
@@ -54,6 +55,7 @@ MINIMAX_M2 = Family(
         parts=normed_parts,
         metadata=_metadata,
         oddities=_oddities,
+        rope="own",
         parameters={"block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias"},
     ),
 )  # fmt: skip

@@ -22,6 +22,7 @@ from burnish_engine.models.families.rules.gguf import (
     GgufRules,
     Metadata,
     Oddities,
+    named_yarn,
     narrow_heads,
     normed_parts,
     own_yarn,
@@ -64,11 +65,7 @@ def _olmo3_metadata(spec: DecoderSpec, _config: Config) -> Metadata:
     keys: Metadata = {"attention.sliding_window": spec.sliding_window or 0}
     keys["rope.freq_base_swa"] = float((spec.local_rope or rope).theta)
     keys["attention.sliding_window_pattern"] = [layer.kind == "sliding_attention" for layer in spec.layers]
-    if rope.scaling == "yarn":  # as llama.cpp assumes them; `_olmo3_oddities` refuses others
-        keys["rope.scaling.yarn_attn_factor"] = rope.attention_factor
-        keys["rope.scaling.yarn_beta_fast"] = rope.beta_fast
-        keys["rope.scaling.yarn_beta_slow"] = rope.beta_slow
-    return keys
+    return keys | named_yarn(spec)
 
 
 def _olmo3_oddities(spec: DecoderSpec, config: Config) -> Oddities:

@@ -22,7 +22,7 @@ from support.models.export import kl_divergence, torch_log_probs, tuned_model, w
 from support.models.gguf_edit import edit_gguf
 from support.models.small_mixtures import GPT_OSS, PUBLISHED, adapt_experts, make_mixture, whole_pairs
 
-QWEN, QWEN_2, OLMOE, MIXTRAL, LFM2, QWEN3_5 = (name for name in PUBLISHED if name != GPT_OSS)
+QWEN, QWEN_2, OLMOE, MIXTRAL, LFM2, QWEN3_5, MELLUM, MINIMAX, GRANITE = (name for name in PUBLISHED if name != GPT_OSS)
 ROW = 300
 """Length of a row, tokens: beyond every window and every original context."""
 MOST_DIFFERENCE = 1e-4

@@ -111,6 +111,18 @@ def own_yarn(spec: DecoderSpec) -> tuple[str, bool]:
     return "has a yarn rope of its own", not usual or abs(rope.attention_factor - stretch) > 1e-6
 
 
+def named_yarn(spec: DecoderSpec) -> Metadata:
+    """Make the keys by which llama.cpp's converter names what llama.cpp assumes of a yarn rope (`own_yarn`)."""
+    rope = spec.rope
+    if rope.scaling != "yarn":
+        return {}
+    return {
+        "rope.scaling.yarn_attn_factor": rope.attention_factor,
+        "rope.scaling.yarn_beta_fast": rope.beta_fast,
+        "rope.scaling.yarn_beta_slow": rope.beta_slow,
+    }
+
+
 def lacks_yarn(spec: DecoderSpec) -> tuple[str, bool]:
     """Say that a model's rope is no complete yarn rope, for graphs that know no other."""
     rope = spec.rope

@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 OURS_ALONE = {
     # Ours says what llama.cpp would assume, so that other programs need not know its assumptions.
-    "attention.key_length", "attention.value_length", "rope.dimension_count", "rope.freq_base_swa", "vocab_size",
+    "attention.key_length", "attention.value_length", "rope.dimension_count", "rope.freq_base", "rope.freq_base_swa",
+    "vocab_size",
     "final_logit_softcapping", "rope.scaling.finetuned", "expert_feed_forward_length",
     "attention.rope_pattern",  # the converter reads it from a key that transformers does not write
 }  # fmt: skip
@@ -34,8 +35,16 @@ KNOWN_AS = {"cwm": "LlamaForCausalLM", "ministral": "LlamaForCausalLM"}
 """Family to the name of a class that the converter knows and that differs by windows alone."""
 AS_VECTOR = "ffn_gate_inp_shexp.weight"
 """Matrix of one row, which is a vector in ours, and in all that llama.cpp's quantizer makes."""
-READ_OTHERWISE = {"glm": {"context_length", "attention.layer_norm_rms_epsilon", "rope.freq_base"}}
-"""Family to what the converter reads from keys that only older files of it have, and guesses where they are absent."""
+READ_OTHERWISE = {
+    "glm": {"context_length", "attention.layer_norm_rms_epsilon", "rope.freq_base"},
+    "hunyuan_v1_dense": {
+        "context_length",
+        "rope.scaling.type",
+        "rope.scaling.factor",
+        "rope.scaling.original_context_length",
+    },
+}
+"""Family to what the converter does not take from the keys that transformers reads, but guesses."""
 
 
 def contents(path):
@@ -68,7 +77,9 @@ def make(name, folder):
     return make_small(name, folder, tokenizer=tokenizer_with_a_user if "glm" in name.lower() else make_tokenizer)
 
 
-@pytest.mark.parametrize("name", [name for name in (*PUBLISHED, *MIXTURES, IN_16_BITS, *WRAPPED) if name not in UNKNOWN])
+@pytest.mark.parametrize(
+    "name", [name for name in (*PUBLISHED, *MIXTURES, IN_16_BITS, *WRAPPED) if name not in UNKNOWN]
+)
 def test_the_same_tensors_as_llama_cpps_own_converter(llama_source, name, tmp_path):
     source = make(name, tmp_path / "base")
     ours_keys, ours = contents(write_16_bit(source, None, tmp_path))

@@ -41,7 +41,7 @@ def tensors_of(path):
 
 def expert_tensors(source, layer):
     """The experts of a layer as transformers has them in memory: gates, ups and downs [experts, out, in]."""
-    ends = tuple(f"layers.{layer}.{place}.experts" for place in ("mlp", "feed_forward"))
+    ends = tuple(f"layers.{layer}.{place}.experts" for place in ("mlp", "feed_forward", "block_sparse_moe"))
     module = next(module for name, module in tuned_model(source, None).named_modules() if name.endswith(ends))
     gate_up, down = module.gate_up_proj.detach(), module.down_proj.detach()
     if module.is_transposed:

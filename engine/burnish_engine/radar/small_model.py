@@ -25,6 +25,8 @@ _TEMPLATE = (
     "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+VOCABULARY = {"vocab_size": 97, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+"""The vocabulary of a model that has no tokenizer."""
 _TOKENS, _SPECIAL = 320, ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _LAYERS, _MOST_LAYERS, _MOST_WEIGHTS, _WINDOW = 4, 8, 40_000_000, 16
 _NAMES: dict[int, str] = {
@@ -72,12 +74,12 @@ def save_small(model_type: str, folder: Path) -> Path:
         Exception: transformers cannot build or compute it, with errors of any kind; that of the first sizes tried.
     """
     tokenizer = _save_tokenizer(folder)
-    model = _build(model_type, tokenizer)
-    model.save_pretrained(folder)
+    ids = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    small_model(model_type, {**ids, "vocab_size": len(tokenizer)}).save_pretrained(folder)
     return folder
 
 
-def small_config(model_type: str, sizes: Mapping[str, Any], *, unset: bool = False) -> Any:
+def _small_config(model_type: str, sizes: Mapping[str, Any], *, unset: bool = False) -> Any:
     """Return the config of a type with few and narrow layers, one of each kind at least.
 
     Args:
@@ -89,7 +91,7 @@ def small_config(model_type: str, sizes: Mapping[str, Any], *, unset: bool = Fal
 
 
 def _small(make: Callable[..., Any], model_type: str, sizes: Mapping[str, Any], *, unset: bool) -> Any:
-    """Make a config and those in it small, see `small_config`."""
+    """Make a config and those in it small, see `_small_config`."""
     published = {key: value for key, value in published_config(model_type).items() if key not in _NOT_PUBLISHED}
     usual = make(**published)
     parts = {name: part for name in usual.sub_configs if (part := getattr(usual, name, None)) is not None}
@@ -119,17 +121,24 @@ def _head_sizes(config: Mapping[str, Any]) -> dict[str, int]:
     return {"num_key_value_heads": 4 if keys == heads else 2, "head_dim": 16 if fills else 32}
 
 
-def _build(model_type: str, tokenizer: Any) -> Any:
-    """Build a model in the first sizes in which it computes, see `save_small`."""
-    ids = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    ids |= {"decoder_start_token_id": ids["bos_token_id"], "vocab_size": len(tokenizer)}
+def small_model(model_type: str, vocabulary: Mapping[str, int] = VOCABULARY) -> Any:
+    """Build a model in the first sizes in which it computes.
+
+    Args:
+        model_type: name of the type.
+        vocabulary: number of tokens and the ids of special ones, by their names in a config.
+
+    Raises:
+        Exception: as in `save_small`.
+    """
+    ids = {**vocabulary, "decoder_start_token_id": vocabulary["bos_token_id"]}
     usual = {**_SMALL, **ids}
     narrow = {**usual, "head_dim": 16}
     alike = {**narrow, "num_key_value_heads": 4}
     failed: list[Exception] = []
     for sizes, unset in ((usual, 0), (narrow, 0), (alike, 0), (usual, 1), (narrow, 1), (alike, 1), (ids, 0)):
         try:
-            return _computing(small_config(model_type, sizes, unset=bool(unset)))
+            return _computing(_small_config(model_type, sizes, unset=bool(unset)))
         except Exception as error:  # noqa: BLE001  transformers fails with errors of any kind
             failed.append(error)
     raise failed[0]

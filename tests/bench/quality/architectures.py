@@ -22,9 +22,8 @@ import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from burnish_engine.models.transformers_path import packed_attention
+from burnish_engine.radar.small_model import VOCABULARY, small_model
 from burnish_engine.train.plain.layout_choice import choose_layout
-
-from support.models.any_architecture import VOCABULARY, small_model
 
 CPU = torch.device("cpu")
 BOUNDARIES = np.array([0, 40, 70, 75])
@@ -34,7 +33,7 @@ MOST_OFF = 1e-3
 @torch.no_grad()
 def off(model: Any) -> float:
     """How far packed documents are from each one alone, as a share of the largest logit."""
-    ids = torch.randint(3, VOCABULARY, (1, int(BOUNDARIES[-1])))
+    ids = torch.randint(3, VOCABULARY["vocab_size"], (1, int(BOUNDARIES[-1])))
     positions = torch.cat([torch.arange(n) for n in np.diff(BOUNDARIES)])[None]
     alone = torch.cat([model(input_ids=ids[:, a:b], use_cache=False).logits[0] for a, b in pairwise(BOUNDARIES)])
     with packed_attention.within(BOUNDARIES):
@@ -46,11 +45,9 @@ def look(name: str) -> tuple[str, str]:
     """Try an architecture; return its verdict and a detail."""
     try:
         model = small_model(name)
-        if model is None:
-            return "stays large", ""
         if not packed_attention.can_attend(model, CPU):
             return "keeps its own", ""
-        layout, note = choose_layout(model, VOCABULARY, CPU, pack=True)
+        layout, note = choose_layout(model, VOCABULARY["vocab_size"], CPU, pack=True)
         if layout != "documents":
             return layout, note
         far = off(model)

@@ -48,6 +48,31 @@ APERTUS = (
 )
 """Apertus's turns, without its message of the developer."""
 APERTUS_TOKENS = tuple(f"<|{role}_{end}|>" for role in ("user", "assistant") for end in ("start", "end"))
+EXAONE = (
+    "{% for m in messages %}{{ '[|' + m.role + '|]\\n' + m.content }}{{ '[|endofturn|]\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '[|assistant|]\\n' }}{% endif %}"
+)
+"""EXAONE 4's turns, without its rules for thoughts and tools."""
+SEED = (
+    "{{ bos_token }}{% for m in messages %}{{ m.role + '\\n' + m.content + eos_token }}"
+    "{% if not loop.last %}{{ bos_token }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ bos_token + 'assistant\\n' }}{% endif %}"
+)
+"""Seed-OSS's turns, each between BOS and EOS."""
+ERNIE = (
+    "{{ '<|begin_of_sentence|>' }}{% for m in messages %}"
+    "{{ ('User: ' if m.role == 'user' else 'Assistant: ') + m.content }}"
+    "{{ '<|end_of_sentence|>' if m.role == 'assistant' else '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'Assistant: ' }}{% endif %}"
+)
+"""ERNIE 4.5's turns."""
+HUNYUAN = (
+    "{{ '<|bos|>' }}{% for m in messages %}"
+    "{{ ('<|user|>' if m.role == 'user' else '<|assistant|>') + m.content }}"
+    "{{ '<|eos|>' if m.role == 'assistant' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+"""Hunyuan's turns, without its rules for thoughts."""
 LLAMA3 = TEMPLATES["llama3"][0]
 TURNS = {
     # name: published configuration, template, BOS, EOS, whether the tokenizer adds BOS, token that ends a turn
@@ -80,6 +105,21 @@ TURNS = {
     "Apertus": (
         "swiss-ai/Apertus-8B-Instruct-2509", APERTUS, "<s>", "<|assistant_end|>", True, "<|assistant_end|>",
     ),
+    "Gemma": ("google/gemma-2b-it", *TEMPLATES["gemma"], True, "<end_of_turn>"),
+    "Gemma 2": ("google/gemma-2-2b-it", *TEMPLATES["gemma"], True, "<end_of_turn>"),
+    "EXAONE 4": ("LGAI-EXAONE/EXAONE-4.0-1.2B", EXAONE, "[BOS]", "[|endofturn|]", False, "[|endofturn|]"),
+    "Seed-OSS": (
+        "ByteDance-Seed/Seed-OSS-36B-Instruct", SEED, "<seed:bos>", "<seed:eos>", False, "<seed:eos>",
+    ),
+    "ERNIE 4.5": (
+        "baidu/ERNIE-4.5-0.3B-PT", ERNIE, "<|begin_of_sentence|>", "<|end_of_sentence|>", False,
+        "<|end_of_sentence|>",
+    ),
+    "Hunyuan": ("tencent/Hunyuan-7B-Instruct", HUNYUAN, "<|bos|>", "<|eos|>", False, "<|eos|>"),
+    "Granite 3 MoE": (
+        "ibm-granite/granite-3.1-1b-a400m-instruct", *TEMPLATES["granite4"], False, "<|end_of_text|>",
+    ),
+    "Mellum 2": ("JetBrains/Mellum2-12B-A2.5B-Base", CHATML, None, "<|im_end|>", False, "<|im_end|>"),
     "gpt-oss": ("openai/gpt-oss-20b", HARMONY, "<|startoftext|>", "<|return|>", False, "<|return|>"),
     "DeepSeek distilled": ("Qwen/Qwen2.5-0.5B", *TEMPLATES["deepseek"], True, "<｜end▁of▁sentence｜>"),
 }  # fmt: skip

@@ -14,8 +14,8 @@ from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.transformers_path.model_shape import measured_spec
 from burnish_engine.models.transformers_path.plain import attach_adapter, trainable_parameters
+from burnish_engine.radar.small_model import small_model
 
-from support.models.any_architecture import small_model
 from support.models.tiny import make_tokenizer
 
 SOME = {
@@ -28,10 +28,7 @@ TARGETS = ["all-linear"]
 def saved_base(name, folder):
     """The opened model; None where transformers does not build it small."""
     try:
-        model = small_model(name)
-        if model is None:
-            return None
-        model.save_pretrained(folder)
+        small_model(name).save_pretrained(folder)
     except Exception:  # noqa: BLE001  transformers does not make this one small
         return None
     make_tokenizer(folder)

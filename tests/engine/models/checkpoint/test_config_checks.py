@@ -12,8 +12,8 @@ from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.models.checkpoint.config_checks import ACTIVATIONS, DTYPES, ROPE_TYPES
 from burnish_engine.models.checkpoint.source import open_model, opens_without_torch
+from burnish_engine.radar.small_model import small_model
 
-from support.models.any_architecture import small_config
 from support.models.catalog_models import save_plain, small_checkpoint
 from support.models.export import edit_json
 from support.models.tiny import conversations, make_llama, make_tokenizer, write_jsonl
@@ -113,7 +113,7 @@ def test_families_that_transformers_computes_are_compared_too(name, tmp_path):
         folder = small_checkpoint(find_model(name), tmp_path)
     else:
         make_tokenizer(tmp_path)
-        small_config(name).save_pretrained(tmp_path)
+        small_model(name).config.save_pretrained(tmp_path)
         edit_json(tmp_path / "config.json", vocab_size=640)
         folder = save_plain(tmp_path, json.loads((tmp_path / "config.json").read_text()))
     open_model(str(folder))

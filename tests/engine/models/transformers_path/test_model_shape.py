@@ -23,8 +23,7 @@ from burnish_engine.models.transformers_path.model_shape import (
     placed_tables,
 )
 from burnish_engine.models.transformers_path.plain import attach_adapter, load_adapter, trainable_parameters
-
-from support.models.any_architecture import small_config, small_model
+from burnish_engine.radar.small_model import small_model
 
 TABLES = (
     "gemma3_text",
@@ -61,7 +60,7 @@ def check_family(name, sections, folder):
         Whether transformers builds the architecture small from what its config.json says.
     """
     try:
-        small_config(name).save_pretrained(folder)
+        small_model(name).config.save_pretrained(folder)
         written = read_config(folder)
         config = CONFIG_MAPPING[written["model_type"]].from_pretrained(folder)
         model = on_meta(config)
@@ -108,12 +107,8 @@ def without_gradient(name):
     """Trained tensors that a pass gives no gradient although they are no experts; None where no pass can be made."""
     try:
         model = small_model(name)
-        for value in model.parameters() if model else ():
-            value.data += 0.1 * torch.randn_like(value) * (value.ndim == 1)  # scales that start at 0
-        tuned = attach_adapter(model, AdapterSection(rank=2), seed=0) if model else None
+        tuned = attach_adapter(model, AdapterSection(rank=2), seed=0)
     except Exception:  # noqa: BLE001  transformers does not make this one small
-        return None
-    if tuned is None:
         return None
     for _, value in trainable_parameters(tuned):
         torch.nn.init.normal_(value, std=0.1)

@@ -164,6 +164,12 @@ _LAYERS = {"gemma3_text": 7, "smollm3": 5, "lfm2": 6, "lfm2_moe": 4, "olmo3": 4,
            "qwen3_5_moe_text": 4}  # fmt: skip
 
 
+def few_layers(config):
+    """So many layers that each kind is there; all of EXAONE 4's 32B, which llama.cpp knows by their number."""
+    whole = config["model_type"] == "exaone4" and config["sliding_window"]
+    return config["num_hidden_layers"] if whole else _LAYERS.get(config["model_type"], 2)
+
+
 def shrink(config):
     """A published configuration in small: few layers, few heads of their real size, a small vocabulary."""
     family = config["model_type"]
@@ -173,9 +179,7 @@ def shrink(config):
     keys = 1 if groups > 2 else 2
     heads = keys * groups if groups <= 4 else keys * 4
     hidden = heads * head if family in {"exaone4", "glm", "helium", "phi3", "lfm2"} or "head_dim" not in config else 128
-    layers = _LAYERS.get(family, 2)
-    if family == "exaone4" and config["sliding_window"]:
-        layers = config["num_hidden_layers"]  # by which llama.cpp knows it
+    layers = few_layers(config)
     small = {
         **config, "num_attention_heads": heads, "num_key_value_heads": keys, "hidden_size": hidden,
         "num_hidden_layers": layers, "intermediate_size": 384, "initializer_range": 0.8 * hidden**-0.5,

@@ -129,7 +129,8 @@ def shrink(config, hidden=128, size=64):
     family, separate = config["model_type"], "moe_intermediate_size" in config
     experts, slots = _EXPERTS[family]
     small = {
-        **config, "hidden_size": hidden, "num_hidden_layers": 4 if family in {"lfm2_moe", "mellum", "qwen3_5_moe_text"} else 2,
+        **config, "hidden_size": hidden,
+        "num_hidden_layers": 4 if family in {"lfm2_moe", "mellum", "qwen3_5_moe_text"} else 2,
         "num_attention_heads": 4, "num_key_value_heads": 4 if family == "olmoe" else 2, "num_experts_per_tok": slots,
         "initializer_range": 0.8 * hidden**-0.5, "max_position_embeddings": 4 * ORIGINAL_CONTEXT,
         "intermediate_size": 2 * size if separate else size,

@@ -17,6 +17,9 @@ from burnish_engine.models.checkpoint.spec import decoder_spec
 EMBEDDED = "HuggingFaceTB/SmolLM2-135M-Instruct"
 """The catalog's name of the model that comes with Burnish (recipe: "embedded")."""
 
+_NO_WINDOW: dict[str, Any] = {
+    "sliding_window": None
+}  # TOML has no null; where the key is absent some families have one
 _WEIGHT_BYTES = 2  # the catalog's checkpoints are bf16 where they do not say otherwise
 
 
@@ -57,7 +60,7 @@ def published_config(model_type: str) -> dict[str, Any]:
     """
     document = tomllib.loads((assets_dir() / "models.toml").read_text(encoding="utf-8"))
     shapes = document["shape"].values()
-    return next((_expand({**shape}) for shape in shapes if shape["model_type"] == model_type), {})
+    return next((_expand(_NO_WINDOW | shape) for shape in shapes if shape["model_type"] == model_type), {})
 
 
 def find_model(name: str, models: Iterable[CatalogModel] | None = None) -> CatalogModel | None:
@@ -109,8 +112,7 @@ def _text(model: CatalogModel) -> str:
 
 def _model(entry: dict[str, Any], shapes: dict[str, dict[str, Any]]) -> CatalogModel:
     facts = dict(entry)
-    # TOML has no null, and where sliding_window is absent some families have one.
-    config = _expand({"sliding_window": None, **shapes[facts.pop("shape")], **facts.pop("config", {})})
+    config = _expand({**_NO_WINDOW, **shapes[facts.pop("shape")], **facts.pop("config", {})})
     spec = decoder_spec(config)
     if spec is None:
         raise ValueError(f"the shape of {entry['name']} is not understood")

@@ -92,7 +92,7 @@ class Made:
 def test_a_model_of_the_catalog_is_judged_by_its_shape():
     for name, config in CONFIGS.items():
         spec = decoder_spec(config)
-        if spec is not None and not {"quantization_config", "attention_dropout"} & config.keys():
+        if spec is not None and "quantization_config" not in config:
             assert fast_obstacle(Recipe(), spec, None) == fast_obstacle(Recipe(), spec, None, config), name
 
 

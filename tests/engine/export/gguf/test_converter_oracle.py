@@ -77,6 +77,14 @@ def make(name, folder):
     return make_small(name, folder, tokenizer=tokenizer_with_a_user if "glm" in name.lower() else make_tokenizer)
 
 
+def published_form(path, config):
+    """Name in config.json what the converter knows by other names than transformers writes."""
+    if config["model_type"] == "granitemoehybrid":
+        edit_json(path, layer_types=["attention"] * config["num_hidden_layers"])
+    if config["model_type"] in KNOWN_AS:
+        edit_json(path, architectures=[KNOWN_AS[config["model_type"]]])
+
+
 @pytest.mark.parametrize(
     "name", [name for name in (*PUBLISHED, *MIXTURES, IN_16_BITS, *WRAPPED) if name not in UNKNOWN]
 )
@@ -88,10 +96,7 @@ def test_the_same_tensors_as_llama_cpps_own_converter(llama_source, name, tmp_pa
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "tokenizer_class": "GPT2Tokenizer"}))
     config = json.loads((folder / "config.json").read_text())
-    if config["model_type"] == "granitemoehybrid":  # published files call a layer so; transformers renames it
-        edit_json(folder / "config.json", layer_types=["attention"] * config["num_hidden_layers"])
-    if config["model_type"] in KNOWN_AS:
-        edit_json(folder / "config.json", architectures=[KNOWN_AS[config["model_type"]]])
+    published_form(folder / "config.json", config)
     options = ["--outtype", "f16", "--outfile", tmp_path / "theirs.gguf"]
     if "qwen3_5" in config["model_type"] and name not in WRAPPED:  # it takes such layers for granted
         options.append("--no-mtp")

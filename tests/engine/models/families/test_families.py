@@ -14,7 +14,7 @@ from burnish_engine.models.checkpoint.source import _read_object
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.checkpoint.weights import Checkpoint
 from burnish_engine.models.decoder.rope_tables import rope_table
-from burnish_engine.models.families import family, why_not_fast
+from burnish_engine.models.families import family, own_dropout, why_not_fast
 from burnish_engine.models.families.matrices import STACK_NAMES
 from burnish_engine.models.families.record import ACTIVATIONS, DELTA_HEADS
 from burnish_kernels.delta_rule import op as delta_rule
@@ -326,7 +326,8 @@ def test_why_a_checkpoint_takes_the_plain_path():
         ("nf4", True, "is stored quantized"),
     ):
         assert why_not_fast({**llama, "quantization_config": quantization}, llama_spec(), nf4=nf4) == reason
-    assert "drops out" in why_not_fast({**llama, "attention_dropout": 0.1}, llama_spec())
+    assert why_not_fast({**llama, "attention_dropout": 0.1}, llama_spec()) == ""  # it is off
+    assert own_dropout({**llama, "attention_dropout": 0.1, "resid_pdrop": None}) == 0.1
     wrapper = {"model_type": "gemma3", "text_config": CONFIGS["google/gemma-3-1b-it"]}
     assert why_not_fast(wrapper, None) == "has parts beside its language model, such as one for images"
     assert why_not_fast({"model_type": "gpt2"}, None) == "is of the architecture 'gpt2'"

@@ -96,7 +96,7 @@ SUBFOLDERS = {
         "device", "families", "host_memory", "checkpoint", "saved_adapters", "decoder", "generation", "gguf",
         "transformers_path",
     ),
-    "burnish_engine.models.families": ("rules", "."),
+    "burnish_engine.models.families": ("rules", ".", "further"),
     "burnish_engine.remote": ("there", "bundle", "backends", "."),
     "burnish_engine.runs": (".", "jobs", "compare"),
     "burnish_engine.train": (

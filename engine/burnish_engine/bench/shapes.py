@@ -9,8 +9,8 @@ import torch
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.families import family
-from burnish_engine.models.families.apertus import APERTUS
 from burnish_engine.models.families.experts import SCALES
+from burnish_engine.models.families.further.apertus import APERTUS
 from burnish_engine.models.families.gemma import GEMMA3
 from burnish_engine.models.families.gpt_oss import GPT_OSS
 from burnish_engine.models.families.lfm import LFM2, LFM2_MOE

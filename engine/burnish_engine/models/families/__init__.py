@@ -8,23 +8,18 @@ from typing import Any
 from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.models.families import (
-    apertus,
-    exaone,
     gemma,
     glm,
     gpt_oss,
     granite,
-    hunyuan,
     lfm,
     llama,
-    llama_like,
-    mellum,
-    minimax,
     olmo,
     phi,
     qwen,
     qwen3_5,
 )
+from burnish_engine.models.families.further import apertus, exaone, hunyuan, llama_like, mellum, minimax
 from burnish_engine.models.families.record import Family, Module
 
 __all__ = [

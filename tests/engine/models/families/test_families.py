@@ -124,6 +124,12 @@ def rotate(x, rows, interleaved):
     return torch.cat((turned.flatten(-2), x[..., part:]), dim=-1)
 
 
+def normalized(q, k, spec, norms):
+    together = (x.flatten(1) if spec.qk_norm_whole else x for x in (q, k))
+    normed = (rms_norm(x, norms[name], spec) for x, name in zip(together, ("q_norm", "k_norm"), strict=True))
+    return tuple(x.view(len(x), -1, spec.head_dim) for x in normed)
+
+
 def attend(qkv, spec, layer, norms, index):
     bare = spec.model_copy(update={"attention_gate": ""})
     if spec.attention_gate == "numbers":
@@ -137,20 +143,22 @@ def attend(qkv, spec, layer, norms, index):
     tokens = qkv.shape[0]
     heads = qkv.view(tokens, -1, spec.head_dim)
     q, k, v = heads.split((spec.num_heads, spec.num_kv_heads, spec.num_kv_heads), dim=1)
-    if spec.qk_norm:
-        together = (x.flatten(1) if spec.qk_norm_whole else x for x in (q, k))
-        normed = (rms_norm(x, norms[name], spec) for x, name in zip(together, ("q_norm", "k_norm"), strict=True))
-        q, k = (x.view(tokens, -1, spec.head_dim) for x in normed)
+    if spec.qk_norm and not spec.qk_norm_after:
+        q, k = normalized(q, k, spec, norms)
     slides = layer.kind == "sliding_attention"
     rope = spec.local_rope if slides and spec.local_rope is not None else spec.rope
     if layer.rope:
         table = rope_table(rope, spec.head_dim, tokens, "cpu")
         start = table.long_offset if table.long_above is not None and tokens > table.long_above else 0
         q, k = (rotate(x, table.table_PR[start : start + tokens], rope.interleaved) for x in (q, k))
+    if spec.qk_norm_after:
+        q, k = normalized(q, k, spec, norms)
     if spec.rope.query_scale:
         q = q * (1 + spec.rope.query_scale * torch.log(1 + index // spec.rope.original_context))[:, None, None]
     k, v = (x.repeat_interleave(spec.num_heads // spec.num_kv_heads, dim=1) for x in (k, v))
     scores = torch.einsum("ind,jnd->nij", q, k) * (spec.attention_scale or spec.head_dim**-0.5)
+    if spec.attention_softcap:
+        scores = spec.attention_softcap * torch.tanh(scores / spec.attention_softcap)
     distance = index[:, None] - index[None, :]
     seen = (distance >= 0) & (distance < (spec.sliding_window if slides else tokens))
     scores = scores.masked_fill(~seen, float("-inf"))
@@ -233,7 +241,7 @@ def plain_logits(folder, ids):
                 gate, up = wide.chunk(2, dim=-1)
                 made = down(ACTIVATION[ACTIVATIONS[spec.activation]](gate) * up)
             else:
-                made = down(xielu(wide, norms))
+                made = down(xielu(wide, norms) if spec.activation == "xielu" else functional.relu(wide) ** 2)
             x = x + rms_norm(made, norms.get("mlp_post_norm"), spec) * spec.residual_scale
         x = rms_norm(x, checkpoint.read(vectors[-1].name), spec)
         head = entry.head_path(spec)

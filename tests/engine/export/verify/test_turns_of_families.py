@@ -54,11 +54,10 @@ EXAONE = (
 )
 """EXAONE 4's turns, without its rules for thoughts and tools."""
 SEED = (
-    "{{ bos_token }}{% for m in messages %}{{ m.role + '\\n' + m.content + eos_token }}"
-    "{% if not loop.last %}{{ bos_token }}{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}{{ bos_token + 'assistant\\n' }}{% endif %}"
+    "{% for m in messages %}{{ '<seed:bos>' + m.role + '\\n' + m.content + eos_token }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<seed:bos>assistant\\n' }}{% endif %}"
 )
-"""Seed-OSS's turns, each between BOS and EOS."""
+"""Seed-OSS's turns. Each begins with its BOS, which is no token of its own here: others' stand once."""
 ERNIE = (
     "{{ '<|begin_of_sentence|>' }}{% for m in messages %}"
     "{{ ('User: ' if m.role == 'user' else 'Assistant: ') + m.content }}"
@@ -109,7 +108,7 @@ TURNS = {
     "Gemma 2": ("google/gemma-2-2b-it", *TEMPLATES["gemma"], True, "<end_of_turn>"),
     "EXAONE 4": ("LGAI-EXAONE/EXAONE-4.0-1.2B", EXAONE, "[BOS]", "[|endofturn|]", False, "[|endofturn|]"),
     "Seed-OSS": (
-        "ByteDance-Seed/Seed-OSS-36B-Instruct", SEED, "<seed:bos>", "<seed:eos>", False, "<seed:eos>",
+        "ByteDance-Seed/Seed-OSS-36B-Instruct", SEED, None, "<seed:eos>", False, "<seed:eos>",
     ),
     "ERNIE 4.5": (
         "baidu/ERNIE-4.5-0.3B-PT", ERNIE, "<|begin_of_sentence|>", "<|end_of_sentence|>", False,

@@ -79,7 +79,7 @@ def save_small(model_type: str, folder: Path) -> Path:
     return folder
 
 
-def _small_config(model_type: str, sizes: Mapping[str, Any], *, unset: bool = False) -> Any:
+def small_config(model_type: str, sizes: Mapping[str, Any], *, unset: bool = False) -> Any:
     """Return the config of a type with few and narrow layers, one of each kind at least.
 
     Args:
@@ -91,7 +91,7 @@ def _small_config(model_type: str, sizes: Mapping[str, Any], *, unset: bool = Fa
 
 
 def _small(make: Callable[..., Any], model_type: str, sizes: Mapping[str, Any], *, unset: bool) -> Any:
-    """Make a config and those in it small, see `_small_config`."""
+    """Make a config and those in it small, see `small_config`."""
     published = {key: value for key, value in published_config(model_type).items() if key not in _NOT_PUBLISHED}
     usual = make(**published)
     parts = {name: part for name in usual.sub_configs if (part := getattr(usual, name, None)) is not None}
@@ -138,7 +138,7 @@ def small_model(model_type: str, vocabulary: Mapping[str, int] = VOCABULARY) -> 
     failed: list[Exception] = []
     for sizes, unset in ((usual, 0), (narrow, 0), (alike, 0), (usual, 1), (narrow, 1), (alike, 1), (ids, 0)):
         try:
-            return _computing(_small_config(model_type, sizes, unset=bool(unset)))
+            return _computing(small_config(model_type, sizes, unset=bool(unset)))
         except Exception as error:  # noqa: BLE001  transformers fails with errors of any kind
             failed.append(error)
     raise failed[0]

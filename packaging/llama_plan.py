@@ -1,34 +1,49 @@
-"""Plans how to get llama-cpp-python: from pip's cache, prebuilt, or compiled here."""
+"""Plans how to get llama-cpp-python: from a release of Burnish, from pip's cache, prebuilt, or compiled here."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shlex
 from collections.abc import Mapping, Set
 from pathlib import Path
 
 # GGML_NATIVE off: the build runs on any machine of this architecture, also from pip's cache in a shared home folder.
-# LLAVA_BUILD off: Burnish uses no image models, and it is a good part of the compile time.
-DEFAULT_CMAKE_ARGS = "-DGGML_NATIVE=OFF -DLLAVA_BUILD=OFF"
+# LLAVA_BUILD and llama.cpp's common library off: Burnish loads neither, and they are half of the compile time.
+# CMAKE_PLATFORM_NO_VERSIONED_SONAME: a wheel holds no links, so each name of a library would be a copy.
+_LIBRARIES_ONLY = Path(__file__).with_name("libraries_only.cmake").as_posix()
+DEFAULT_CMAKE_ARGS = shlex.join(
+    [
+        "-DGGML_NATIVE=OFF",
+        "-DLLAVA_BUILD=OFF",
+        "-DCMAKE_PLATFORM_NO_VERSIONED_SONAME=ON",
+        f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={_LIBRARIES_ONLY}",
+    ]
+)
 
 
-def plan(*, installed: str, wanted: str, own_cmake_args: bool, cached_wheel: str, own_index: bool) -> tuple[str, ...]:
-    """The ways to try, in order: `cache`, `prebuilt`, `compile`; none when the wanted version is installed.
+def plan(
+    *, installed: str, wanted: str, own_cmake_args: bool, cached_wheel: str, own_index: bool, release: bool = False
+) -> tuple[str, ...]:
+    """The ways to try, in order: `release`, `cache`, `prebuilt`, `compile`; none when the wanted version is installed.
 
     Args:
         installed: installed version; empty: none.
         wanted: wanted version.
         own_cmake_args: whether the user set CMAKE_ARGS: then only a fresh compile gives what was asked for.
         cached_wheel: wheel of that version in pip's cache; empty: none.
-        own_index: whether the user named an index with prebuilt wheels, which then comes before the cache.
+        own_index: whether the user named an index with prebuilt wheels, which comes first and replaces the cache.
+        release: whether there is a release to take a wheel from.
     """
     if installed == wanted:
         return ()
     if own_cmake_args:
         return ("compile",)
-    cache = ("cache",) if cached_wheel and not own_index else ()
-    return (*cache, "prebuilt", "compile")
+    released = ("release",) if release else ()
+    if own_index:
+        return ("prebuilt", *released, "compile")
+    return (*released, *(("cache",) if cached_wheel else ()), "prebuilt", "compile")
 
 
 def cached_wheel(listing: str, version: str, sources: Set[str]) -> str:

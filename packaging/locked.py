@@ -2,7 +2,8 @@
 
 A registry's files have the hashes in `lock/`; so have the same files in a mirror or in a folder of downloaded wheels.
 Wheels that somebody built lie in folders that the user named. Nobody publishes their hashes: they are hashed where they
-lie, taken at the user's word, and told of afterwards.
+lie, taken at the user's word, and told of afterwards. A folder made by `release.sh` holds `SHA256SUMS`, and a file that
+is not as listed there is left alone.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from __future__ import annotations
 import hashlib
 import html
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 _PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)(?:\s*;\s*([^\\]+))?")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 _TORCH_FILES = "torch-files.txt"
+_LLAMA_FILES = "llama-files.txt"
+_SUMS = "SHA256SUMS"
 _WHEEL_PLATFORMS = {
     ("Linux", "x86_64"): "manylinux_2_28_x86_64",
     ("Linux", "aarch64"): "manylinux_2_28_aarch64",
@@ -72,20 +76,23 @@ class Lock:
         folder: folder of the lock files.
         work: folder for the requirements files that pip reads.
         own: wheels of locked versions in the user's own folders.
+        damaged: wheels in those folders that are not as their folder's list of hashes says.
     """
 
     folder: Path
     work: Path
     own: tuple[OwnFile, ...] = ()
+    damaged: tuple[Path, ...] = ()
 
     def has(self, name: str) -> bool:
         """Whether there is a lock file of this name."""
         return (self.folder / f"{name}.txt").is_file()
 
     def pins(self, *names: str) -> list[Pin]:
-        """The pins of some lock files, in their order; torch's also take the files of its own index."""
+        """The pins of some lock files, in their order, which also take torch's own files and those of a release."""
         pins = [pin for name in names for pin in read_pins(self.folder / f"{name}.txt")]
-        return [pin.with_hashes(self._torch_files().values()) if pin.key == "torch" else pin for pin in pins]
+        more = {"torch": _TORCH_FILES, "llama-cpp-python": _LLAMA_FILES}
+        return [pin.with_hashes(self._listed(more[pin.key]).values()) if pin.key in more else pin for pin in pins]
 
     def lists_torch(self, version: str, build: str, machine: tuple[str, str], python: tuple[int, ...]) -> bool:
         """Whether a wheel of torch's own index is in the list that comes with Burnish.
@@ -97,10 +104,31 @@ class Lock:
             python: version of Python.
         """
         tag = "cp{}{}".format(*python)
-        return f"torch-{version}+{build}-{tag}-{tag}-{_WHEEL_PLATFORMS.get(machine)}.whl" in self._torch_files()
+        return f"torch-{version}+{build}-{tag}-{tag}-{_WHEEL_PLATFORMS.get(machine)}.whl" in self._listed(_TORCH_FILES)
+
+    def release_arguments(self, place: str, pins: Sequence[Pin]) -> list[str]:
+        """Arguments with which pip installs these pins from a release alone; none where it has no wheel of them.
+
+        Args:
+            place: folder or address of the release.
+            pins: packages to install.
+        """
+        path, links = Path(place).absolute(), {}
+        if not path.is_dir():
+            links = {f"{place.rstrip('/')}/{name}": one for name, one in self._listed(_LLAMA_FILES).items()}
+        keys = {pin.key for pin in pins}
+        if not links and not any(file.path.parent == path and file.key in keys for file in self.own):
+            return []
+        return ["--no-index", *self.arguments("release", pins, [path], links=links)]
 
     def arguments(
-        self, step: str, pins: Sequence[Pin], folders: Sequence[Path] | None = None, *, wheels: bool = True
+        self,
+        step: str,
+        pins: Sequence[Pin],
+        folders: Sequence[Path] | None = None,
+        *,
+        wheels: bool = True,
+        links: Mapping[str, str] | None = None,
     ) -> list[str]:
         """Arguments with which pip installs these pins and no file with another hash.
 
@@ -109,6 +137,7 @@ class Lock:
             pins: packages to install.
             folders: the user's folders to take wheels from; None: all.
             wheels: whether to refuse source archives, which run code and fetch what nobody checked.
+            links: SHA-256 of each file that is named by its address.
         """
         own = [
             file for file in self.own if folders is None or file.path.parent in {path.absolute() for path in folders}
@@ -117,13 +146,14 @@ class Lock:
         requirements, page = self.work / f"{step}.txt", self.work / f"{step}.html"
         self.work.mkdir(exist_ok=True)
         requirements.write_text("".join(pin.text() for pin in known), encoding="utf-8")
-        links = "".join(
-            f'<a href="{html.escape(file.path.as_uri())}#sha256={file.sha256}">{html.escape(file.path.name)}</a>\n'
-            for file in own
-        )
-        page.write_text(f"<!doctype html>\n{links}", encoding="utf-8")
+        addresses = {file.path.as_uri(): file.sha256 for file in own} | dict(links or {})
+        lines = [
+            f'<a href="{html.escape(address)}#sha256={digest}">{html.escape(unquote(address).rpartition("/")[2])}</a>\n'
+            for address, digest in addresses.items()
+        ]
+        page.write_text(f"<!doctype html>\n{''.join(lines)}", encoding="utf-8")
         found = ["--require-hashes", "-r", str(requirements)]
-        found += ["--find-links", str(page)] if own else []
+        found += ["--find-links", str(page)] if addresses else []
         return found + (["--only-binary", ":all:"] if wheels else [])
 
     def unchecked(self, log: str) -> list[Path]:
@@ -132,15 +162,12 @@ class Lock:
         Args:
             log: output of pip.
         """
-        names = [path.stem for path in self.folder.glob("*.txt") if path.name != _TORCH_FILES]
-        known = {one for pin in self.pins(*names) for one in pin.hashes}
+        known = {one for pin in self.pins(*(path.stem for path in _pin_files(self.folder))) for one in pin.hashes}
         taken = set(re.findall(r"([^/\\\s]+\.whl)\b", log))
         return [file.path for file in self.own if file.sha256 not in known and file.path.name in taken]
 
-    def _torch_files(self) -> dict[str, str]:
-        path = self.folder / _TORCH_FILES
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        return {name: digest for digest, name in (line.split() for line in lines)}
+    def _listed(self, name: str) -> dict[str, str]:
+        return read_sums(self.folder / name)
 
 
 def open_lock(folder: Path, work: Path, own_folders: Iterable[str]) -> Lock:
@@ -151,15 +178,31 @@ def open_lock(folder: Path, work: Path, own_folders: Iterable[str]) -> Lock:
         work: folder for the requirements files that pip reads.
         own_folders: folders of wheels that the user named; what is no folder is passed over.
     """
-    pins = [pin for path in folder.glob("*.txt") if path.name != _TORCH_FILES for pin in read_pins(path)]
-    wanted = {(pin.key, pin.version) for pin in pins}
-    own = []
-    for path in dict.fromkeys(path for one in own_folders for path in sorted(Path(one).absolute().glob("*.whl"))):
-        name, version, *_ = [*path.name.split("-"), "", ""]
-        if (normalized(name), version.partition("+")[0]) in wanted:
+    wanted = {(pin.key, pin.version) for path in _pin_files(folder) for pin in read_pins(path)}
+    own, damaged = [], []
+    for place in dict.fromkeys(Path(one).absolute() for one in own_folders):
+        sums = read_sums(place / _SUMS)
+        for path in sorted(place.glob("*.whl")):
+            name, version, *_ = [*path.name.split("-"), "", ""]
+            if (normalized(name), version.partition("+")[0]) not in wanted:
+                continue
             with path.open("rb") as file:
-                own.append(OwnFile(path, normalized(name), hashlib.file_digest(file, "sha256").hexdigest()))
-    return Lock(folder, work, tuple(own))
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if sums.get(path.name, digest) == digest:
+                own.append(OwnFile(path, normalized(name), digest))
+            else:
+                damaged.append(path)
+    return Lock(folder, work, tuple(own), tuple(damaged))
+
+
+def read_sums(path: Path) -> dict[str, str]:
+    """The SHA-256 of each file by its name, from a list such as `sha256sum` prints; none where there is no list."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return {name: digest for digest, name in (line.split() for line in lines)}
+
+
+def _pin_files(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("*.txt") if path.name not in {_TORCH_FILES, _LLAMA_FILES}]
 
 
 def read_pins(path: Path) -> list[Pin]:

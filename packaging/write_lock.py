@@ -4,8 +4,9 @@
 
 Run it after a change of pyproject.toml or of the versions in `choose_builds.py`, with uv on the PATH. It asks the
 package registry. A version that is locked stays as long as it fits; with --upgrade the newest that fits is taken.
-`torch-files.txt` is not written here: it lists what torch's own index serves for torch's version, one file a line as
-`sha256sum` prints it, and is filled in from that index when the version changes.
+Two lists are not written here, one file a line as `sha256sum` prints it: `torch-files.txt` says what torch's own index
+serves for torch's version, and is filled in from that index when the version changes; `release.sh` writes
+`llama-files.txt`, the wheels of llama-cpp-python in a release.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -36,6 +37,8 @@ EDITABLE_BUILD = ("editables",)
 """Packages that hatchling needs beside [build-system] when the install is editable."""
 COMPILING = ("scikit-build-core[pyproject]>=0.9.2", "cmake>=3.21", "ninja>=1.5")
 """Packages that compile llama-cpp-python: those of its [build-system], and those that scikit-build-core asks for."""
+RELEASING = (*COMPILING, "ziglang>=0.17", "hatchling>=1.27")
+"""Packages that make the files of a release: compilers for all machines, and what builds Burnish's own wheel."""
 _LIBRARY = re.compile(r"(nvidia|cuda)-(?!ml-py)")
 _MACHINES = (
     {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": "x86_64"},
@@ -45,21 +48,13 @@ _MACHINES = (
 )
 
 
-def lock_files(
-    every: Sequence[Pin],
-    users: Iterable[str],
-    compiling: Sequence[Pin],
-    model: Sequence[Pin],
-    hybrid: Sequence[Pin],
-) -> dict[str, str]:
+def lock_files(every: Sequence[Pin], users: Iterable[str], apart: Mapping[str, Sequence[Pin]]) -> dict[str, str]:
     """The text of each lock file, by its name.
 
     Args:
-        every: all packages but the last three kinds.
+        every: packages of users and developers.
         users: normalized names of the packages that a user needs.
-        compiling: what compiling llama-cpp-python needs.
-        model: the embedded model.
-        hybrid: kernels for delta nets, which the set-up does not install.
+        apart: packages of the files that stand for themselves, by the file's name.
     """
     users = set(users)
     kinds: dict[str, list[Pin]] = {"packages": [], "developers": [], "cu130": [], "llama": []}
@@ -70,7 +65,7 @@ def lock_files(
             kinds["cu130"].append(pin)
         else:
             kinds["packages" if pin.key in users else "developers"].append(pin)
-    kinds |= {"llama-compile": list(compiling), "model": list(model), "hybrid": list(hybrid)}
+    kinds |= {name: list(pins) for name, pins in apart.items()}
     return {name: "".join(pin.text() for pin in sorted(pins, key=lambda pin: pin.key)) for name, pins in kinds.items()}
 
 
@@ -106,7 +101,8 @@ def main(options: Sequence[str]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        sources = {"build": [*project["build-system"]["requires"], *EDITABLE_BUILD], "compiling": COMPILING}
+        sources = {"build": [*project["build-system"]["requires"], *EDITABLE_BUILD]}
+        sources |= {"compiling": COMPILING, "releasing": RELEASING}
         extras = project["project"]["optional-dependencies"]
         sources |= {"model": extras["demo"], "hybrid": extras["hybrid"]}
         for source, lines in sources.items():
@@ -115,12 +111,13 @@ def main(options: Sequence[str]) -> None:
         before = [pin for path in LOCK.glob("*.txt") for pin in read_pins(path)]
         every = _compiled(folder, before, [*usual, "--extra", "dev"], *options)
         users = {pin.key for pin in _compiled(folder, every, usual)}
-        compiling = _compiled(folder, [*before, *every], [str(folder / "compiling.in")], *options)
-        model, hybrid = (
-            _compiled(folder, before, [str(folder / f"{name}.in")], "--no-deps", *options)
-            for name in ("model", "hybrid")
-        )
-    for kind, text in lock_files(every, users, compiling, model, hybrid).items():
+        apart = {
+            "llama-compile": _compiled(folder, [*before, *every], [str(folder / "compiling.in")], *options),
+            "release": _compiled(folder, [*before, *every], [str(folder / "releasing.in")], *options),
+            "model": _compiled(folder, before, [str(folder / "model.in")], "--no-deps", *options),
+            "hybrid": _compiled(folder, before, [str(folder / "hybrid.in")], "--no-deps", *options),
+        }
+    for kind, text in lock_files(every, users, apart).items():
         (LOCK / f"{kind}.txt").write_text(text, encoding="utf-8", newline="\n")
         print(f"{LOCK / kind}.txt: {len(parse_pins(text))} packages")
 

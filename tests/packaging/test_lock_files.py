@@ -14,7 +14,7 @@ from packaging.utils import parse_wheel_filename
 ROOT = Path(__file__).resolve().parents[2]
 
 LOCK = ROOT / "packaging" / "lock"
-FILES = sorted(path for path in LOCK.glob("*.txt") if path.name != "torch-files.txt")
+FILES = sorted(path for path in LOCK.glob("*.txt") if not path.name.endswith("-files.txt"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 USERS = [*PROJECT["build-system"]["requires"], *PROJECT["project"]["dependencies"], *EXTRAS["window"], "editables"]
@@ -72,7 +72,7 @@ def test_each_package_goes_to_the_file_of_those_who_need_it() -> None:
     every = [Pin(name, "1", hashes=("0" * 64,)) for name in ("pytest", "nvidia-nccl-cu13", "nvidia-ml-py", "A_c", "b")]
     every.append(Pin("llama_cpp_python", "2"))
     files = write_lock.lock_files(
-        every, {"a-c", "b", "nvidia-ml-py"}, [Pin("ninja", "3")], [Pin("model", "4")], [Pin("f", "5")]
+        every, {"a-c", "b", "nvidia-ml-py"}, {"release": [Pin("ninja", "3")], "model": [Pin("m", "4")]}
     )
     names = {kind: [pin.name for pin in parse_pins(text)] for kind, text in files.items()}
     assert names == {
@@ -80,9 +80,8 @@ def test_each_package_goes_to_the_file_of_those_who_need_it() -> None:
         "developers": ["pytest"],
         "cu130": ["nvidia-nccl-cu13"],
         "llama": ["llama_cpp_python"],
-        "llama-compile": ["ninja"],
-        "model": ["model"],
-        "hybrid": ["f"],
+        "release": ["ninja"],
+        "model": ["m"],
     }
 
 

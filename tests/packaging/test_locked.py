@@ -61,6 +61,44 @@ def test_wheels_of_the_users_own_are_taken_and_told_of_when_no_list_knows_them(t
     assert parse_pins(requirements.read_text()) == lock.pins("packages"), "from other folders than the one to look into"
 
 
+def test_a_wheel_that_is_not_as_its_release_lists_it_is_left_alone(tmp_path: Path) -> None:
+    good, cut = (write_wheel(tmp_path / "dist", name, "1.0") for name in ("good", "cut"))
+    sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in (good, cut))
+    (tmp_path / "dist" / "SHA256SUMS").write_text(sums)
+    cut.write_bytes(cut.read_bytes()[:-7])
+    text = Pin("cut", "1.0", hashes=(A,)).text() + Pin("good", "1.0", hashes=(A,)).text()
+    lock = open_lock(written(tmp_path / "lock", packages=text), tmp_path / "work", [str(good.parent)])
+    assert [file.path for file in lock.own] == [good]
+    assert lock.damaged == (cut,)
+
+
+def test_a_release_gives_its_wheel_from_a_folder_or_by_hash_from_an_address(tmp_path: Path) -> None:
+    wheel = write_wheel(tmp_path / "a release", "llama_cpp_python", "1.0")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    lines = Pin("llama-cpp-python", "1.0", hashes=(A,)).text()
+    unlisted = written(tmp_path / "unlisted", llama=lines)
+    folder = open_lock(unlisted, tmp_path / "1", [str(wheel.parent)])
+    assert _downloaded(folder, str(wheel.parent), tmp_path / "got 1") == [wheel.name]
+    assert folder.release_arguments(str(tmp_path), folder.pins("llama")) == [], "no wheel lies there"
+
+    address = wheel.parent.as_uri()
+    assert not open_lock(unlisted, tmp_path / "2", []).release_arguments(address, folder.pins("llama"))
+    listed = open_lock(
+        written(tmp_path / "listed", llama=lines, llama_files=f"{digest}  {wheel.name}\n"), tmp_path / "3", []
+    )
+    assert _downloaded(listed, f"{address}/", tmp_path / "got 2") == [wheel.name]
+    with zipfile.ZipFile(wheel, "a") as changed:
+        changed.writestr("more", "")
+    assert _downloaded(listed, address, tmp_path / "got 3") == []
+
+
+def _downloaded(lock: Lock, place: str, to: Path) -> list[str]:
+    pip = [sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check", "download", "--no-cache-dir"]
+    arguments = lock.release_arguments(place, lock.pins("llama"))
+    subprocess.run([*pip, "--quiet", "--dest", str(to), *arguments], capture_output=True, check=False)
+    return [path.name for path in to.glob("*.whl")]
+
+
 def test_pip_refuses_a_file_with_another_hash(tmp_path: Path) -> None:
     wheel = write_wheel(tmp_path / "index", "thing", "1.0")
     lock = open_lock(written(tmp_path / "lock", packages=Pin("thing", "1.0", hashes=(A,)).text()), tmp_path, [])

@@ -1,6 +1,7 @@
 """What is handed to pip, and how llama-cpp-python gets here."""
 
 import json
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,24 +16,47 @@ from setup_checks import SPACE_NEEDED, DiskNeed
 
 
 @pytest.mark.parametrize(
-    ("installed", "own_args", "cached", "own_index", "ways"),
+    ("installed", "own_args", "release", "cached", "own_index", "ways"),
     [
-        (LLAMA_VERSION, False, "", False, ()),
-        (LLAMA_VERSION, True, "", False, ()),
-        ("", False, "", False, ("prebuilt", "compile")),
-        ("0.3.1", False, "", False, ("prebuilt", "compile")),
-        ("", False, "wheel", False, ("cache", "prebuilt", "compile")),
-        ("", False, "wheel", True, ("prebuilt", "compile")),
-        ("", True, "wheel", True, ("compile",)),
+        (LLAMA_VERSION, False, False, "", False, ()),
+        (LLAMA_VERSION, True, True, "", False, ()),
+        ("", False, False, "", False, ("prebuilt", "compile")),
+        ("0.3.1", False, False, "", False, ("prebuilt", "compile")),
+        ("", False, False, "wheel", False, ("cache", "prebuilt", "compile")),
+        ("", False, False, "wheel", True, ("prebuilt", "compile")),
+        ("", False, True, "wheel", False, ("release", "cache", "prebuilt", "compile")),
+        ("", False, True, "wheel", True, ("prebuilt", "release", "compile")),
+        ("", True, True, "wheel", True, ("compile",)),
     ],
 )
 def test_prebuilt_or_compile(
-    installed: str, own_args: bool, cached: str, own_index: bool, ways: tuple[str, ...]
+    installed: str, own_args: bool, release: bool, cached: str, own_index: bool, ways: tuple[str, ...]
 ) -> None:
     found = llama_plan.plan(
-        installed=installed, wanted=LLAMA_VERSION, own_cmake_args=own_args, cached_wheel=cached, own_index=own_index
+        installed=installed,
+        wanted=LLAMA_VERSION,
+        own_cmake_args=own_args,
+        release=release,
+        cached_wheel=cached,
+        own_index=own_index,
     )
     assert found == ways
+
+
+def test_a_release_is_looked_for_beside_the_source_unless_another_is_named(tmp_path: Path) -> None:
+    def setup(**env: str) -> venv_install.Setup:
+        return venv_install.Setup(tmp_path, env, Facts("Linux", "x86_64", (3, 12, 3)), Choice(), dev=False)
+
+    assert setup().release == ""
+    (tmp_path / "dist").mkdir()
+    assert setup().release == str(tmp_path / "dist")
+    assert setup(BURNISH_RELEASE=" https://host/1 ").release == "https://host/1"
+
+
+def test_options_of_the_compile_stay_whole_in_a_folder_with_spaces() -> None:
+    options = shlex.split(llama_plan.DEFAULT_CMAKE_ARGS)
+    path = next(one for one in options if "_INCLUDE=" in one).partition("=")[2]
+    assert Path(path).read_text(encoding="utf-8").splitlines()[-1] == "set(LLAMA_BUILD_COMMON OFF)"
 
 
 def test_a_wheel_in_pips_cache_is_taken_when_it_was_made_of_the_known_source(tmp_path: Path) -> None:

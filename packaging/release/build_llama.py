@@ -1,0 +1,260 @@
+"""Builds wheels of llama-cpp-python that need no compiler and run on every processor of an architecture.
+
+    python build_llama.py SOURCE WORK FOLDER [TARGET ...]
+
+SOURCE is the package's source archive, WORK keeps what was compiled, FOLDER gets the wheels, and TARGET is one of
+`TARGETS` (none: all). llama.cpp is compiled once for each generation of processors (GGML_CPU_ALL_VARIANTS), and takes
+the best that runs when it is loaded. The compiler is zig's, for each target from any machine: it links against glibc
+2.28, carries its own C++ library, and keeps 32-byte vectors aligned on Windows, which MinGW's GCC does not (GCC bug
+54412).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from zig_compiler import zig
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of machine.
+
+    Attributes:
+        triple: its name in zig, with the oldest glibc.
+        system: its operating system in CMake.
+        processor: its processor in CMake.
+        tag: platform tag of its wheel.
+    """
+
+    triple: str
+    system: str
+    processor: str
+    tag: str
+
+
+TARGETS = {
+    "linux-x86_64": Target("x86_64-linux-gnu.2.28", "Linux", "x86_64", "manylinux_2_28_x86_64"),
+    "linux-aarch64": Target("aarch64-linux-gnu.2.28", "Linux", "aarch64", "manylinux_2_28_aarch64"),
+    "windows-x86_64": Target("x86_64-windows-gnu", "Windows", "AMD64", "win_amd64"),
+}
+
+# GIT_EXE: the commit of whatever repository surrounds the build would get into the libraries.
+OPTIONS = {
+    "CMAKE_BUILD_TYPE": "Release",
+    "CMAKE_SKIP_RPATH": "OFF",
+    "CMAKE_BUILD_WITH_INSTALL_RPATH": "ON",
+    "CMAKE_INSTALL_RPATH": "$ORIGIN",
+    "GGML_NATIVE": "OFF",
+    "GGML_BACKEND_DL": "ON",
+    "GGML_CPU_ALL_VARIANTS": "ON",
+    "GGML_OPENMP": "OFF",
+    "GIT_EXE": "OFF",
+    "GIT_EXECUTABLE": "OFF",
+    "MTMD_VIDEO": "OFF",
+}
+
+# Without OpenMP, threads wait for each other in a loop that never yields. Beside other programs, or with more threads
+# than free cores, a thread would wait in vain until its time slice ends, at every operation of the model.
+_WAIT = """\
+    while (atomic_load_explicit(&tp->n_barrier_passed, memory_order_relaxed) == n_passed) {
+        ggml_thread_cpu_relax();
+    }
+"""
+_WAIT_AND_YIELD = """\
+    for (int turns = 0; atomic_load_explicit(&tp->n_barrier_passed, memory_order_relaxed) == n_passed;) {
+        if (turns++ < 2000) {
+            ggml_thread_cpu_relax();
+        } else {
+            sched_yield();
+        }
+    }
+"""
+# The libraries for each processor are looked for beside the program, which is Python, and in the current folder, where
+# anyone may have put one. They lie beside the library that looks for them.
+_SEARCH = """\
+        // default search paths: executable directory, current directory
+        search_paths.push_back(get_executable_path());
+        std::error_code cwd_ec;
+        const fs::path cwd = fs::current_path(cwd_ec);
+        if (cwd_ec) {
+            GGML_LOG_DEBUG("%s: current_path() failure, error-message: %s\\n", __func__, cwd_ec.message().c_str());
+        } else {
+            search_paths.push_back(cwd);
+        }
+"""
+_SEARCH_HERE = """\
+#ifdef _WIN32
+        HMODULE here = NULL;
+        std::vector<wchar_t> path(32768);
+        GetModuleHandleExW(
+            GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_UNCHANGED_REFCOUNT,
+            (LPCWSTR) &ggml_backend_load_all, &here);
+        if (here != NULL && GetModuleFileNameW(here, path.data(), path.size()) > 0) {
+            search_paths.push_back(fs::path(path.data()).parent_path());
+        }
+#else
+        Dl_info here;
+        if (dladdr((const void *) &ggml_backend_load_all, &here) != 0 && here.dli_fname != nullptr) {
+            search_paths.push_back(fs::path(here.dli_fname).parent_path());
+        }
+#endif
+"""
+_GGML = "vendor/llama.cpp/ggml/src"
+# Processors that the library for an older one serves nearly as well, and those with Arm's SME.
+_LEFT_OUT = [
+    *("sse42", "ivybridge", "piledriver", "cannonlake", "cooperlake"),
+    *("armv8.2_1", "armv8.2_3", "armv9.2_1", "armv9.2_2"),
+]
+CHANGES = {
+    f"{_GGML}/ggml-cpu/ggml-cpu.c": (_WAIT, _WAIT_AND_YIELD),
+    f"{_GGML}/ggml-backend-reg.cpp": (_SEARCH, _SEARCH_HERE),
+}
+
+
+def unpack(source: Path, folder: Path) -> Path:
+    """Unpack the source archive, and change llama.cpp's source where that is needed; returns its folder.
+
+    One that is there is taken as it is, so that an unchanged file keeps its time and is not compiled again.
+
+    Raises:
+        ValueError: A file is not as expected, so llama.cpp has changed there.
+    """
+    changes = hashlib.sha256(source.read_bytes() + repr((CHANGES, _LEFT_OUT)).encode())
+    folder = folder / changes.hexdigest()[:16]
+    root = folder / source.name.removesuffix(".tar.gz")
+    if (folder / "complete").exists():
+        return root
+    shutil.rmtree(folder, ignore_errors=True)
+    with tarfile.open(source) as archive:
+        archive.extractall(folder, filter="data")
+    for name, (old, new) in CHANGES.items():
+        path = root / name
+        text = path.read_text(encoding="utf-8")
+        if text.count(old) != 1:
+            raise ValueError(f"{name} holds {text.count(old)} times the lines to change; adapt CHANGES in {__file__}.")
+        path.write_text(text.replace(old, new), encoding="utf-8")
+    _leave_out(root / _GGML / "CMakeLists.txt")
+    (folder / "complete").touch()
+    return root
+
+
+def _leave_out(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for name in _LEFT_OUT:
+        text, count = re.subn(rf"^ *ggml_add_cpu_backend_variant\({re.escape(name)} .*\n", "", text, flags=re.MULTILINE)
+        if count != 1:
+            raise ValueError(f"{path} names {name} {count} times; adapt _LEFT_OUT in {__file__}.")
+    path.write_text(text, encoding="utf-8")
+
+
+def toolchain(target: Target, folder: Path, source: Path) -> Path:
+    """Write CMake's description of the compiler; returns its file."""
+    archiver = folder / "zig-ar"
+    archiver.write_text(f'#!/bin/sh\nexec "{zig()}" ar "$@"\n', encoding="utf-8")
+    archiver.chmod(0o755)
+    compiler = Path(__file__).with_name("zig_compiler.py")
+    lines = [
+        f"set(CMAKE_SYSTEM_NAME {target.system})",
+        f"set(CMAKE_SYSTEM_PROCESSOR {target.processor})",
+        f'set(CMAKE_C_COMPILER "{sys.executable}" "{compiler}" cc {target.triple})',
+        f'set(CMAKE_CXX_COMPILER "{sys.executable}" "{compiler}" c++ {target.triple})',
+        f'set(CMAKE_AR "{archiver}")',
+        'set(CMAKE_RANLIB ":")',
+        f'set(CMAKE_C_FLAGS_INIT "-ffile-prefix-map={source}=.")',
+        f'set(CMAKE_CXX_FLAGS_INIT "-ffile-prefix-map={source}=.")',
+        'set(CMAKE_SHARED_LINKER_FLAGS_INIT "-s")',
+        'set(CMAKE_MODULE_LINKER_FLAGS_INIT "-s")',
+        "set(CMAKE_C_LINK_DEPENDS_USE_LINKER OFF)",
+        "set(CMAKE_CXX_LINK_DEPENDS_USE_LINKER OFF)",
+        "set(CMAKE_PLATFORM_NO_VERSIONED_SONAME ON)",  # a wheel holds no links: each name would be a whole copy
+        "set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)",
+        "set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)",
+    ]
+    path = folder / "toolchain.cmake"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def compile_libraries(root: Path, target: Target, build: Path) -> list[Path]:
+    """Compile llama.cpp's shared libraries; returns their files.
+
+    Args:
+        root: folder of the unpacked source.
+        target: machine to compile for.
+        build: folder for all that is made; what it holds of an earlier build is kept.
+    """
+    build.mkdir(parents=True, exist_ok=True)
+    options = [f"-D{name}={value}" for name, value in OPTIONS.items()]
+    described = f"-DCMAKE_TOOLCHAIN_FILE={toolchain(target, build, root)}"
+    env = os.environ | dict.fromkeys(["ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"], str(build.parent / "zig"))
+    subprocess.run(
+        ["cmake", "-G", "Ninja", "-S", str(root), "-B", str(build), described, *options], env=env, check=True
+    )
+    jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(os.cpu_count() or 1)
+    subprocess.run(["cmake", "--build", str(build), "-j", jobs, "--target", "llama", "mtmd"], env=env, check=True)
+    ending = ".dll" if target.system == "Windows" else ".so"
+    return sorted((build / "bin").glob(f"*{ending}"))
+
+
+def pack(root: Path, target: Target, libraries: Sequence[Path], folder: Path) -> Path:
+    """Pack the binding and its libraries into a wheel; returns its file."""
+    version = re.search(r'^__version__ = "(.+)"', (root / "llama_cpp" / "__init__.py").read_text("utf-8"), re.MULTILINE)
+    if version is None:
+        raise ValueError(f"{root / 'llama_cpp' / '__init__.py'} names no version.")
+    name = f"llama_cpp_python-{version[1]}"
+    tag = f"py3-none-{target.tag}"
+    described = f"Wheel-Version: 1.0\nGenerator: burnish\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    files = {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in (root / "llama_cpp").rglob("*")
+        if path.suffix == ".py" or path.name == "py.typed"
+    }
+    files |= {f"llama_cpp/lib/{path.name}": path.read_bytes() for path in libraries}
+    info = f"{name}.dist-info"
+    files[f"{info}/licenses/LICENSE.md"] = (root / "LICENSE.md").read_bytes()
+    files[f"{info}/licenses/llama.cpp/LICENSE"] = (root / "vendor" / "llama.cpp" / "LICENSE").read_bytes()
+    files[f"{info}/METADATA"] = (root / "PKG-INFO").read_bytes()
+    files[f"{info}/WHEEL"] = described.encode()
+    files[f"{info}/RECORD"] = _record(files, f"{info}/RECORD")
+    folder.mkdir(parents=True, exist_ok=True)
+    wheel = folder / f"{name}-{tag}.whl"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for path, content in files.items():
+            entry = zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0))
+            entry.external_attr = 0o644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, content)
+    return wheel
+
+
+def _record(files: Mapping[str, bytes], own_name: str) -> bytes:
+    lines = []
+    for path, content in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        lines.append(f"{path},sha256={digest},{len(content)}")
+    return ("\n".join([*lines, f"{own_name},,"]) + "\n").encode()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Build the wheels that are asked for."""
+    source, work, folder, *names = arguments
+    root = unpack(Path(source), Path(work).absolute() / "llama")
+    for name in names or TARGETS:
+        libraries = compile_libraries(root, TARGETS[name], root.parent / name)
+        print(pack(root, TARGETS[name], libraries, Path(folder)), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

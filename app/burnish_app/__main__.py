@@ -25,12 +25,14 @@ def main() -> int:
     from burnish_app.look.motion import set_motion
     from burnish_app.look.theme import Theme
     from burnish_app.state.preferences import Preferences
+    from burnish_app.widgets.basic.bug_notice import BugNotice
     from burnish_app.window import Window
 
     app = QApplication([DESKTOP_NAME, *sys.argv[1:]])  # X11's window class is the first argument
     app.setApplicationName("Burnish")
     app.setDesktopFileName(DESKTOP_NAME)
     _name_on_windows()
+    BugNotice(app).install()
     collector = GarbageCollector(app)
     preferences = Preferences()
     theme = Theme(app, preferences.theme, preferences.text_percent)

@@ -165,6 +165,7 @@ def toolchain(target: Target, folder: Path, source: Path) -> Path:
     archiver.write_text(f'#!/bin/sh\nexec "{zig()}" ar "$@"\n', encoding="utf-8")
     archiver.chmod(0o755)
     compiler = Path(__file__).with_name("zig_compiler.py")
+    flags = f"-g0 -fomit-frame-pointer -ffile-prefix-map={source}=."  # zig's own are for debugging
     lines = [
         f"set(CMAKE_SYSTEM_NAME {target.system})",
         f"set(CMAKE_SYSTEM_PROCESSOR {target.processor})",
@@ -172,8 +173,8 @@ def toolchain(target: Target, folder: Path, source: Path) -> Path:
         f'set(CMAKE_CXX_COMPILER "{sys.executable}" "{compiler}" c++ {target.triple})',
         f'set(CMAKE_AR "{archiver}")',
         'set(CMAKE_RANLIB ":")',
-        f'set(CMAKE_C_FLAGS_INIT "-ffile-prefix-map={source}=.")',
-        f'set(CMAKE_CXX_FLAGS_INIT "-ffile-prefix-map={source}=.")',
+        f'set(CMAKE_C_FLAGS_INIT "{flags}")',
+        f'set(CMAKE_CXX_FLAGS_INIT "{flags}")',
         'set(CMAKE_SHARED_LINKER_FLAGS_INIT "-s")',
         'set(CMAKE_MODULE_LINKER_FLAGS_INIT "-s")',
         "set(CMAKE_C_LINK_DEPENDS_USE_LINKER OFF)",

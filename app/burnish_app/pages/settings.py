@@ -24,6 +24,7 @@ from burnish_app.widgets.basic.pill import Segmented
 from burnish_app.widgets.basic.text import PathLabel, ShorteningBox, body, caption, mono, pad_spin
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
 from burnish_app.widgets.page.page import Page
+from burnish_engine.contract.failure_report import versions
 from burnish_engine.contract.files import make_private
 from burnish_engine.contract.paths import HOME_VARIABLE, user_data_dir
 from burnish_engine.contract.version import burnish_version
@@ -88,6 +89,7 @@ class SettingsPage(Page):
         about.body.addWidget(
             body(tr("Burnish {burnish_version}. Licensed under Apache-2.0.").format(burnish_version=burnish_version()))
         )
+        about.body.addWidget(caption(", ".join(f"{name} {number}" for name, number in versions().items())))
         about.body.addWidget(
             caption(
                 tr("Set in Inter and JetBrains Mono, under the SIL Open Font License. Drawn with Qt, under LGPL-3.0.")

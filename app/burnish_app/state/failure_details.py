@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import platform
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from burnish_app.look.language import tr
+from burnish_engine.contract.cleaned_text import cleaned, last_lines
 from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, ExitCode
-from burnish_engine.contract.files import is_file
 from burnish_engine.contract.version import burnish_version
-
-_LOG_LINES, _LOG_BYTES = 30, 20_000
-_SECRETS = (
-    re.compile(r"\b(?:hf|sk|ghp|gho|github_pat|glpat|xox[abp])[_-][A-Za-z0-9_-]{12,}"),
-    re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),
-    re.compile(r"(?i)(?<=bearer )[\w.~+/-]{8,}=*"),
-    re.compile(r"(?i)((?:token|password|passwd|secret|api[_-]?key)[\"']?\s*[=:]\s*[\"']?)[^\s\"',;]{4,}"),
-)
-_HIDDEN = "(hidden)"
 
 
 @dataclass(frozen=True)
@@ -76,33 +66,3 @@ def details_text(details: FailureDetails) -> str:
     return (
         cleaned("\n".join([text, "", tr("Last lines of {log}:").format(log=details.log), log]) if log else text) + "\n"
     )
-
-
-def cleaned(text: str, home: Path | None = None) -> str:
-    """Return the text without secrets, and with ~ for the home folder.
-
-    Args:
-        text: text to clean.
-        home: home folder; None: the person's.
-    """
-    folder = str(home or Path.home()).rstrip("/\\")
-    if len(folder) > 1:
-        for written in {folder, folder.replace("\\", "/"), folder.replace("\\", "\\\\")}:
-            text = re.sub(re.escape(written) + r"(?![\w.-])", "~", text)
-    for secret in _SECRETS:
-        text = secret.sub(lambda found: (found[1] if found.re.groups else "") + _HIDDEN, text)
-    return text
-
-
-def last_lines(log: Path) -> str:
-    """Return the last lines of a log; empty where it cannot be read."""
-    if not is_file(log):  # a pipe would never end
-        return ""
-    try:
-        with log.open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(file.tell() - _LOG_BYTES, 0))
-            text = file.read().decode("utf-8", errors="replace")
-    except OSError:
-        return ""
-    return "\n".join([line.rstrip() for line in text.splitlines() if line.strip()][-_LOG_LINES:])

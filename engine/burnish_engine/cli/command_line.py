@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 from burnish_engine.cli.stop_signals import StopSignals
 from burnish_engine.cli.terminal import print_raw, say_error, show_log
 from burnish_engine.contract.errors import EXIT_CODE_MEANINGS, ExitCode, StoppedError, UsageError
+from burnish_engine.contract.failure_report import failure_report, last_error_file
 from burnish_engine.contract.files import is_file, make_private
 from burnish_engine.contract.paths import is_address, user_cache_dir, user_data_dir
 from burnish_engine.contract.plain_text import is_unicode
@@ -246,13 +247,17 @@ def _report(error: Exception, arguments: Sequence[str] | None) -> int:
         helps = f"`{_command_path(arguments)} --help` shows how it is used."
         say_error(f"{said}{end} {'Check its permissions.' if said.endswith(' is not readable.') else helps}")
         return ExitCode.USAGE
-    log = user_data_dir() / "last-error.log"
+    log = last_error_file()
+    given = list(arguments if arguments is not None else sys.argv[1:])
+    recipe = next((Path(one) for one in given if one.endswith(".toml") and is_file(Path(one))), None)
+    what = " ".join([_command_path(arguments), *(one.partition("=")[0] for one in given if one.startswith("--"))])
+    report = failure_report(what, traceback.format_exc(), recipe=recipe)
     try:
         make_private(log.parent)
-        log.write_text(traceback.format_exc(), encoding="utf-8")
-        where = f" The traceback is in {log}; please send it with the command you ran."
+        log.write_text(report, encoding="utf-8", errors="replace")
+        where = f" A report is in {log}, without paths and secrets; please send it."
     except OSError as problem:
-        where = f" The traceback could not be written to {log} ({problem.strerror})."
+        where = f" The report could not be written to {log} ({problem.strerror})."
     say_error(f"This is a bug in Burnish: {type(error).__name__}: {error}.{where}")
     return ExitCode.BUG
 

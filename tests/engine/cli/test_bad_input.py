@@ -280,7 +280,9 @@ def test_a_bug_is_told_as_one(monkeypatch, capsys, burnish_home):
     monkeypatch.setattr("burnish_engine.runs.store.runs_dir", broken)
     assert main(["runs", "list"]) == 1
     assert "bug in Burnish: ZeroDivisionError: oops" in paragraph(capsys)
-    assert "Traceback" in (burnish_home / "last-error.log").read_text()
+    report = (burnish_home / "last-error.log").read_text()
+    assert "What: burnish runs list" in report
+    assert "Traceback" in report
 
 
 @pytest.mark.parametrize(

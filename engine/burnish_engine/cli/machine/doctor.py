@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from burnish_engine.cli.terminal import out, print_json, styled
+from burnish_engine.cli.terminal import err, out, print_json, styled
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts.machine import (
     Checkup,
@@ -20,6 +20,8 @@ from burnish_engine.contract.facts.machine import (
     ParallelSettings,
     PcieFacts,
 )
+from burnish_engine.contract.failure_report import failure_report, last_error_file, save_report
+from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.units import file_size, memory_size, plural
 from burnish_engine.hardware.checkup import check_up
 
@@ -35,6 +37,10 @@ def doctor(
     bandwidth: Annotated[
         bool, typer.Option("--bandwidth", help="Also measure how fast data moves to, from and between GPUs.")
     ] = False,
+    report: Annotated[
+        bool,
+        typer.Option("--report", help="Write a file to send with a bug: versions, last errors, no data, no paths."),
+    ] = False,
 ) -> int:
     """Check this machine and say whether it is ready to train.
 
@@ -45,7 +51,29 @@ def doctor(
         print_json(result.model_dump_json(indent=2))
     else:
         show(result)
+    if report:
+        path = write_report(result, recipe)
+        err.print(f"Wrote {path}. Read it, then send it yourself: Burnish sends nothing.", soft_wrap=True)
     return ExitCode.DONE if result.ready else ExitCode.ENVIRONMENT
+
+
+def write_report(result: Checkup, recipe: Path | None) -> Path:
+    """Write the file for a bug report: the check-up, versions, the last bug, and what the window's engine last said.
+
+    Args:
+        result: check-up of the machine.
+        recipe: recipe whose settings belong to it; None: none.
+
+    Raises:
+        OSError: The folder of reports cannot be made.
+        NoSpaceError: The file cannot be written.
+    """
+    kernels = [f"kernel {one.name}: {'ok' if one.passed else 'failed'}, {one.detail}" for one in result.kernels]
+    lines = [f"{label}: {value}" for label, value in (*_system(result), *_gpus(result.machine))]
+    more = {"llama.cpp": result.llama_cpp or "missing", "driver": result.machine.driver or "none"}
+    logs = [last_error_file(), user_data_dir() / "serve.log", user_data_dir() / "studio" / "serve.log"]
+    details = "\n".join([*lines, *kernels, *result.problems, *result.notes])
+    return save_report(failure_report("burnish doctor --report", details, logs=logs, recipe=recipe, more=more))
 
 
 def show(result: Checkup) -> None:

@@ -9,6 +9,7 @@ start finds a stamp in there and goes straight on. `test` without ARGS runs ruff
 `--all` all tests that need no GPU; other ARGS go to pytest, and the linters are left out. Environment variables:
 
     BURNISH_TORCH_INDEX   where torch comes from: the address under which cu130/, cu126/ and cpu/ lie, or a complete one
+    BURNISH_RELEASE       folder or address of a release, to take llama.cpp's wheel from; dist/ if that is there
     BURNISH_LLAMA_INDEX   an index with prebuilt wheels of llama-cpp-python
     BURNISH_WHEELHOUSE    a folder of wheels to look into as well
     BURNISH_ALLOW_CPU     1: continue without the GPU where it cannot be used

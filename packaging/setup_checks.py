@@ -83,8 +83,8 @@ def compiler_problem(env: Mapping[str, str]) -> str:
     named = " (the index in BURNISH_LLAMA_INDEX has none either)" if env.get("BURNISH_LLAMA_INDEX") else ""
     return (
         f"llama-cpp-python, which checks exported models, has no prebuilt wheel for this machine{named}, and no "
-        f"C++ compiler was found to build it. Install {install}, or set BURNISH_LLAMA_INDEX to the address of an "
-        "index with a wheel or BURNISH_WHEELHOUSE to a folder with one, and start again."
+        f"C++ compiler was found to build it. Set BURNISH_RELEASE to the folder or address of a release of Burnish, "
+        f"which has a wheel, or install {install}, and start again."
     )
 
 

@@ -45,7 +45,7 @@ from venv_state import venv_python as python_of
 
 _TRIAL_TIMEOUT_S = 300
 _SOURCES = {"release": "release of Burnish", "cache": "pip's cache", "prebuilt": "package index"}
-"""Where a wheel of llama-cpp-python may be, by the way that leads there."""
+"""Places that may have a wheel of llama-cpp-python, by the way that leads there."""
 
 
 @dataclass(frozen=True)

@@ -48,13 +48,13 @@ _MACHINES = (
 )
 
 
-def lock_files(every: Sequence[Pin], users: Iterable[str], apart: Mapping[str, Sequence[Pin]]) -> dict[str, str]:
+def lock_files(every: Sequence[Pin], users: Iterable[str], others: Mapping[str, Sequence[Pin]]) -> dict[str, str]:
     """The text of each lock file, by its name.
 
     Args:
         every: packages of users and developers.
         users: normalized names of the packages that a user needs.
-        apart: packages of the files that stand for themselves, by the file's name.
+        others: packages of the files that stand for themselves, by the file's name.
     """
     users = set(users)
     kinds: dict[str, list[Pin]] = {"packages": [], "developers": [], "cu130": [], "llama": []}
@@ -65,7 +65,7 @@ def lock_files(every: Sequence[Pin], users: Iterable[str], apart: Mapping[str, S
             kinds["cu130"].append(pin)
         else:
             kinds["packages" if pin.key in users else "developers"].append(pin)
-    kinds |= {name: list(pins) for name, pins in apart.items()}
+    kinds |= {name: list(pins) for name, pins in others.items()}
     return {name: "".join(pin.text() for pin in sorted(pins, key=lambda pin: pin.key)) for name, pins in kinds.items()}
 
 
@@ -111,13 +111,13 @@ def main(options: Sequence[str]) -> None:
         before = [pin for path in LOCK.glob("*.txt") for pin in read_pins(path)]
         every = _compiled(folder, before, [*usual, "--extra", "dev"], *options)
         users = {pin.key for pin in _compiled(folder, every, usual)}
-        apart = {
+        others = {
             "llama-compile": _compiled(folder, [*before, *every], [str(folder / "compiling.in")], *options),
             "release": _compiled(folder, [*before, *every], [str(folder / "releasing.in")], *options),
             "model": _compiled(folder, before, [str(folder / "model.in")], "--no-deps", *options),
             "hybrid": _compiled(folder, before, [str(folder / "hybrid.in")], "--no-deps", *options),
         }
-    for kind, text in lock_files(every, users, apart).items():
+    for kind, text in lock_files(every, users, others).items():
         (LOCK / f"{kind}.txt").write_text(text, encoding="utf-8", newline="\n")
         print(f"{LOCK / kind}.txt: {len(parse_pins(text))} packages")
 

@@ -114,7 +114,7 @@ _SEARCH_HERE = """\
 _GGML = "vendor/llama.cpp/ggml/src"
 # Processors that the library for an older one serves nearly as well, and those with Arm's SME.
 _LEFT_OUT = [
-    *("sse42", "ivybridge", "piledriver", "cannonlake", "cooperlake"),
+    *("sse42", "sandybridge", "ivybridge", "piledriver", "cannonlake", "cascadelake", "cooperlake"),
     *("armv8.2_1", "armv8.2_3", "armv9.2_1", "armv9.2_2"),
 ]
 CHANGES = {
@@ -188,18 +188,19 @@ def toolchain(target: Target, folder: Path, source: Path) -> Path:
     return path
 
 
-def compile_libraries(root: Path, target: Target, build: Path) -> list[Path]:
+def compile_libraries(root: Path, target: Target, build: Path, cache: Path) -> list[Path]:
     """Compile llama.cpp's shared libraries; returns their files.
 
     Args:
         root: folder of the unpacked source.
         target: machine to compile for.
         build: folder for all that is made; what it holds of an earlier build is kept.
+        cache: folder in which zig keeps its own libraries, compiled.
     """
     build.mkdir(parents=True, exist_ok=True)
     options = [f"-D{name}={value}" for name, value in OPTIONS.items()]
     described = f"-DCMAKE_TOOLCHAIN_FILE={toolchain(target, build, root)}"
-    env = os.environ | dict.fromkeys(["ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"], str(build.parent / "zig"))
+    env = os.environ | dict.fromkeys(["ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"], str(cache))
     subprocess.run(
         ["cmake", "-G", "Ninja", "-S", str(root), "-B", str(build), described, *options], env=env, check=True
     )
@@ -253,7 +254,7 @@ def main(arguments: Sequence[str]) -> None:
     source, work, folder, *names = arguments
     root = unpack(Path(source), Path(work).absolute() / "llama")
     for name in names or TARGETS:
-        libraries = compile_libraries(root, TARGETS[name], root.parent / name)
+        libraries = compile_libraries(root, TARGETS[name], root.parent / name, Path(work).absolute() / "zig")
         print(pack(root, TARGETS[name], libraries, Path(folder)), flush=True)
 
 

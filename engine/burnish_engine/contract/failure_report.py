@@ -91,8 +91,8 @@ def save_report(text: str) -> Path:
     """Write a report into a file of its own in the user data folder; returns the file.
 
     Raises:
-        OSError: Its folder cannot be made.
-        NoSpaceError: It cannot be written.
+        OSError: The folder cannot be made.
+        NoSpaceError: The file cannot be written.
     """
     folder = user_data_dir() / "reports"
     make_private(folder)

@@ -9,7 +9,8 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
 
 from burnish_engine.contract.facts.machine import Checkup, KernelCheck, MachineFacts
@@ -125,8 +126,15 @@ def _missing_libraries() -> list[str]:
     return [
         f"The system library lib{name} was not found. Install {debian} (Debian, Ubuntu) or {fedora} (Fedora)."
         for name, (debian, fedora) in _SYSTEM_LIBRARIES.items()
-        if ctypes.util.find_library(name) is None
+        if ctypes.util.find_library(name) is None and (name != "gomp" or _was_compiled_here())
     ]
+
+
+def _was_compiled_here() -> bool:
+    """Whether llama.cpp was compiled on this machine, with OpenMP; a release has a library for each processor instead."""
+    with suppress(PackageNotFoundError):
+        return any(path.name == "libggml-cpu.so" for path in files("llama-cpp-python") or ())
+    return False
 
 
 def _missing_compiler() -> list[str]:

@@ -70,8 +70,11 @@ def run_checks(root: Path, python: str, env: Mapping[str, str], arguments: Seque
         code = run_attached([python, "-m", *linter], env, cwd=root)
         if code:
             return code
-    setup_code = [f"packaging/{path.name}" for path in sorted((root / "packaging").glob("*.py"))]
-    types = [Check(["mypy"], {}), Check(["mypy", *setup_code], {"MYPYPATH": "packaging"})]
+    setup_code = [path.relative_to(root).as_posix() for path in sorted((root / "packaging").rglob("*.py"))]
+    types = [
+        Check(["mypy"], {}),
+        Check(["mypy", *setup_code], {"MYPYPATH": os.pathsep.join(["packaging", "packaging/release"])}),
+    ]
     rest, *others = test_parts(os.cpu_count() or 1, every=every)
     codes = run_side_by_side([[rest], [*types, *others]], root, python, env)
     if any(codes):

@@ -11,9 +11,8 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from importlib.metadata import distribution
 from pathlib import Path
-
-import ziglang
 
 _ARM_ARCHITECTURE = re.compile(r"-march=armv(\d)(?:\.(\d))?-a(.*)")
 _ARM_FEATURES = {"fp16": "fullfp16"}
@@ -31,7 +30,7 @@ def translated(option: str) -> str:
 
 def zig() -> str:
     """The path of the zig program that its package holds."""
-    return str(Path(ziglang.__file__).with_name("zig.exe" if os.name == "nt" else "zig"))
+    return str(Path(str(distribution("ziglang").locate_file("ziglang"))) / ("zig.exe" if os.name == "nt" else "zig"))
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -4,4 +4,4 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "packaging"))
+sys.path[:0] = [str(ROOT / "packaging"), str(ROOT / "packaging" / "release")]

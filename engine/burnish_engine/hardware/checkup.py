@@ -131,7 +131,7 @@ def _missing_libraries() -> list[str]:
 
 
 def _was_compiled_here() -> bool:
-    """Whether llama.cpp was compiled on this machine, with OpenMP; a release has a library for each processor instead."""
+    """Whether llama.cpp was compiled on this machine, with OpenMP; a release has a library for each processor."""
     with suppress(PackageNotFoundError):
         return any(path.name == "libggml-cpu.so" for path in files("llama-cpp-python") or ())
     return False

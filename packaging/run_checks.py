@@ -71,10 +71,8 @@ def run_checks(root: Path, python: str, env: Mapping[str, str], arguments: Seque
         if code:
             return code
     setup_code = [path.relative_to(root).as_posix() for path in sorted((root / "packaging").rglob("*.py"))]
-    types = [
-        Check(["mypy"], {}),
-        Check(["mypy", *setup_code], {"MYPYPATH": os.pathsep.join(["packaging", "packaging/release"])}),
-    ]
+    setup_path = os.pathsep.join(["packaging", "packaging/release"])
+    types = [Check(["mypy"], {}), Check(["mypy", *setup_code], {"MYPYPATH": setup_path})]
     rest, *others = test_parts(os.cpu_count() or 1, every=every)
     codes = run_side_by_side([[rest], [*types, *others]], root, python, env)
     if any(codes):

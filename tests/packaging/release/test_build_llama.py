@@ -1,4 +1,4 @@
-"""A release's wheels of llama-cpp-python: the source is changed where it must be, and the wheel is one that pip takes."""
+"""A release's wheels of llama-cpp-python: the source is changed where it must be, and pip takes the wheel."""
 
 import subprocess
 import sys
@@ -76,8 +76,8 @@ def test_pip_installs_the_wheel(source: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "wanted"),
     [
-        ("-march=armv8-a", "-mcpu=generic+v8a"), ("-march=armv8.2-a+dotprod+fp16", "-mcpu=generic+v8_2a+dotprod+fullfp16"),
-        ("-mavx2", "-mavx2"), ("-O3", "-O3"),
+        ("-march=armv8-a", "-mcpu=generic+v8a"), ("-mavx2", "-mavx2"), ("-O3", "-O3"),
+        ("-march=armv8.2-a+dotprod+fp16", "-mcpu=generic+v8_2a+dotprod+fullfp16"),
     ],
 )  # fmt: skip
 def test_processors_are_named_as_zig_names_them(option: str, wanted: str) -> None:

@@ -53,9 +53,7 @@ TARGETS = {
 # GIT_EXE: the commit of whatever repository surrounds the build would get into the libraries.
 OPTIONS = {
     "CMAKE_BUILD_TYPE": "Release",
-    "CMAKE_SKIP_RPATH": "OFF",
-    "CMAKE_BUILD_WITH_INSTALL_RPATH": "ON",
-    "CMAKE_INSTALL_RPATH": "$ORIGIN",
+    "CMAKE_PROJECT_llama.cpp_INCLUDE": Path(__file__).parents[1].joinpath("libraries_only.cmake").as_posix(),
     "GGML_NATIVE": "OFF",
     "GGML_BACKEND_DL": "ON",
     "GGML_CPU_ALL_VARIANTS": "ON",
@@ -65,22 +63,84 @@ OPTIONS = {
     "MTMD_VIDEO": "OFF",
 }
 
-# Without OpenMP, threads wait for each other in a loop that never yields. Beside other programs, or with more threads
-# than free cores, a thread would wait in vain until its time slice ends, at every operation of the model.
+# Without OpenMP, threads wait for each other in a loop that never gives the processor away. Beside other programs, the
+# one that is waited for then gets it late, at every operation of the model. Here they sleep after a while, as with
+# OpenMP. The last one wakes them: each first counts itself as a sleeper, and the system lets none sleep that is late.
 _WAIT = """\
+void ggml_barrier(struct ggml_threadpool * tp) {
+"""
+_WAIT_ASLEEP = """\
+#ifdef __linux__
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static atomic_int ggml_barrier_sleepers;
+static void ggml_barrier_sleep(atomic_int * passed, int before) {
+    atomic_fetch_add_explicit(&ggml_barrier_sleepers, 1, memory_order_seq_cst);
+    syscall(SYS_futex, passed, FUTEX_WAIT_PRIVATE, before, NULL, NULL, 0);
+    atomic_fetch_sub_explicit(&ggml_barrier_sleepers, 1, memory_order_seq_cst);
+}
+static void ggml_barrier_wake(atomic_int * passed) {
+    if (atomic_load_explicit(&ggml_barrier_sleepers, memory_order_seq_cst) > 0) {
+        syscall(SYS_futex, passed, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    }
+}
+#else
+static void ggml_barrier_sleep(atomic_int * passed, int before) { (void) passed; (void) before; sched_yield(); }
+static void ggml_barrier_wake(atomic_int * passed) { (void) passed; }
+#endif
+void ggml_barrier(struct ggml_threadpool * tp) {
+"""
+_LAST = """\
+        atomic_fetch_add_explicit(&tp->n_barrier_passed, 1, memory_order_seq_cst);
+        return;
+"""
+_LAST_AND_WAKE = _LAST.replace("        return;", "        ggml_barrier_wake(&tp->n_barrier_passed);\n        return;")
+_LOOP = """\
     while (atomic_load_explicit(&tp->n_barrier_passed, memory_order_relaxed) == n_passed) {
         ggml_thread_cpu_relax();
     }
 """
-_WAIT_AND_YIELD = """\
-    for (int turns = 0; atomic_load_explicit(&tp->n_barrier_passed, memory_order_relaxed) == n_passed;) {
-        if (turns++ < 2000) {
+_LOOP_AND_SLEEP = """\
+    for (int turns = 0; atomic_load_explicit(&tp->n_barrier_passed, memory_order_relaxed) == n_passed; turns++) {
+        if (turns < 2000) {
             ggml_thread_cpu_relax();
         } else {
-            sched_yield();
+            ggml_barrier_sleep(&tp->n_barrier_passed, n_passed);
         }
     }
 """
+# Without OpenMP, threads are started anew for each token. Here they are kept, asleep between tokens.
+_POOL = """\
+    ggml_threadpool_t   threadpool;
+"""
+_POOL_KEPT = _POOL + """\
+    ggml_threadpool_t   own_threadpool = NULL;
+    int                 own_threads    = 0;
+"""
+_FREE = """\
+    delete[] cpu_ctx->work_data;
+    delete cpu_ctx;
+    delete backend;
+"""
+_FREE_POOL = "    ggml_threadpool_free(cpu_ctx->own_threadpool);\n" + _FREE
+_COMPUTE = """\
+    struct ggml_cplan cplan = ggml_graph_plan(cgraph, cpu_ctx->n_threads, cpu_ctx->threadpool);
+
+    if (cpu_ctx->work_size"""
+_COMPUTE_IN_POOL = """\
+    if (cpu_ctx->threadpool == NULL && cpu_ctx->n_threads > std::max(cpu_ctx->own_threads, 1)) {
+        struct ggml_threadpool_params params = ggml_threadpool_params_default(cpu_ctx->n_threads);
+        params.poll = 0;
+        ggml_threadpool_free(cpu_ctx->own_threadpool);
+        cpu_ctx->own_threadpool = ggml_threadpool_new(&params);
+        cpu_ctx->own_threads    = cpu_ctx->n_threads;
+    }
+    struct ggml_cplan cplan = ggml_graph_plan(
+        cgraph, cpu_ctx->n_threads, cpu_ctx->threadpool ? cpu_ctx->threadpool : cpu_ctx->own_threadpool);
+
+    if (cpu_ctx->work_size"""
 # The libraries for each processor are looked for beside the program, which is Python, and in the current folder, where
 # anyone may have put one. They lie beside the library that looks for them.
 _SEARCH = """\
@@ -118,8 +178,9 @@ _LEFT_OUT = [
     *("armv8.2_1", "armv8.2_3", "armv9.2_1", "armv9.2_2"),
 ]
 CHANGES = {
-    f"{_GGML}/ggml-cpu/ggml-cpu.c": (_WAIT, _WAIT_AND_YIELD),
-    f"{_GGML}/ggml-backend-reg.cpp": (_SEARCH, _SEARCH_HERE),
+    f"{_GGML}/ggml-cpu/ggml-cpu.c": [(_WAIT, _WAIT_ASLEEP), (_LAST, _LAST_AND_WAKE), (_LOOP, _LOOP_AND_SLEEP)],
+    f"{_GGML}/ggml-cpu/ggml-cpu.cpp": [(_POOL, _POOL_KEPT), (_FREE, _FREE_POOL), (_COMPUTE, _COMPUTE_IN_POOL)],
+    f"{_GGML}/ggml-backend-reg.cpp": [(_SEARCH, _SEARCH_HERE)],
 }
 
 
@@ -131,20 +192,22 @@ def unpack(source: Path, folder: Path) -> Path:
     Raises:
         ValueError: A file is not as expected, so llama.cpp has changed there.
     """
-    changes = hashlib.sha256(source.read_bytes() + repr((CHANGES, _LEFT_OUT)).encode())
-    folder = folder / changes.hexdigest()[:16]
+    known_by = hashlib.sha256(source.read_bytes() + repr((CHANGES, _LEFT_OUT)).encode())
+    folder = folder / known_by.hexdigest()[:16]
     root = folder / source.name.removesuffix(".tar.gz")
     if (folder / "complete").exists():
         return root
     shutil.rmtree(folder, ignore_errors=True)
     with tarfile.open(source) as archive:
         archive.extractall(folder, filter="data")
-    for name, (old, new) in CHANGES.items():
+    for name, changes in CHANGES.items():
         path = root / name
         text = path.read_text(encoding="utf-8")
-        if text.count(old) != 1:
-            raise ValueError(f"{name} holds {text.count(old)} times the lines to change; adapt CHANGES in {__file__}.")
-        path.write_text(text.replace(old, new), encoding="utf-8")
+        for old, new in changes:
+            if text.count(old) != 1:
+                raise ValueError(f"{name} holds {text.count(old)} times\n{old}Adapt CHANGES in {__file__}.")
+            text = text.replace(old, new)
+        path.write_text(text, encoding="utf-8")
     _leave_out(root / _GGML / "CMakeLists.txt")
     (folder / "complete").touch()
     return root
@@ -207,7 +270,7 @@ def compile_libraries(root: Path, target: Target, build: Path, cache: Path) -> l
     jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(os.cpu_count() or 1)
     subprocess.run(["cmake", "--build", str(build), "-j", jobs, "--target", "llama", "mtmd"], env=env, check=True)
     ending = ".dll" if target.system == "Windows" else ".so"
-    return sorted((build / "bin").glob(f"*{ending}"))
+    return sorted(path for path in build.rglob(f"*{ending}") if "CMakeFiles" not in path.parts)
 
 
 def pack(root: Path, target: Target, libraries: Sequence[Path], folder: Path) -> Path:

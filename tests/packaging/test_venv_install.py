@@ -56,7 +56,7 @@ def test_a_release_is_looked_for_beside_the_source_unless_another_is_named(tmp_p
 def test_options_of_the_compile_stay_whole_in_a_folder_with_spaces() -> None:
     options = shlex.split(llama_plan.DEFAULT_CMAKE_ARGS)
     path = next(one for one in options if "_INCLUDE=" in one).partition("=")[2]
-    assert Path(path).read_text(encoding="utf-8").splitlines()[-1] == "set(LLAMA_BUILD_COMMON OFF)"
+    assert "set(LLAMA_BUILD_COMMON OFF)" in Path(path).read_text(encoding="utf-8").splitlines()
 
 
 def test_a_wheel_in_pips_cache_is_taken_when_it_was_made_of_the_known_source(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ VARIANTS = "".join(f"    ggml_add_cpu_backend_variant({name} SSE42)\n" for name 
 def source(tmp_path: Path) -> Path:
     """A source archive with just the files that are changed or packed."""
     root = tmp_path / NAME
-    texts = {path: f"before\n{old}after\n" for path, (old, _) in build_llama.CHANGES.items()}
+    texts = {path: "".join(f"{old}\n" for old, _ in changes) for path, changes in build_llama.CHANGES.items()}
     texts |= {f"{build_llama._GGML}/CMakeLists.txt": VARIANTS, "PKG-INFO": "Metadata-Version: 2.1\n"}
     texts |= {
         "LICENSE.md": "MIT",
@@ -40,8 +40,8 @@ def packed(root: Path, archive: Path) -> Path:
 
 def test_llama_cpps_source_is_changed_once(source: Path, tmp_path: Path) -> None:
     root = build_llama.unpack(source, tmp_path / "work")
-    for path, (_, new) in build_llama.CHANGES.items():
-        assert (root / path).read_text(encoding="utf-8") == f"before\n{new}after\n"
+    for path, changes in build_llama.CHANGES.items():
+        assert (root / path).read_text(encoding="utf-8") == "".join(f"{new}\n" for _, new in changes)
     assert (root / build_llama._GGML / "CMakeLists.txt").read_text().split("(")[1:] == ["x64 SSE42)\n"]
     (root / "PKG-INFO").write_text("kept")
     assert build_llama.unpack(source, tmp_path / "work") == root
@@ -54,9 +54,9 @@ def test_llama_cpps_source_is_changed_once(source: Path, tmp_path: Path) -> None
 def test_another_llama_cpp_is_refused(source: Path, tmp_path: Path, path: str) -> None:
     (tmp_path / NAME / path).write_text("something else\n", encoding="utf-8")
     packed(tmp_path / NAME, source)
-    with pytest.raises(ValueError, match="adapt"):
+    with pytest.raises(ValueError, match=r"[Aa]dapt"):
         build_llama.unpack(source, tmp_path / "work")
-    with pytest.raises(ValueError, match="adapt"):
+    with pytest.raises(ValueError, match=r"[Aa]dapt"):
         build_llama.unpack(source, tmp_path / "work")
 
 

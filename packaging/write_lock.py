@@ -102,7 +102,7 @@ def main(options: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sources = {"build": [*project["build-system"]["requires"], *EDITABLE_BUILD]}
-        sources |= {"compiling": COMPILING, "releasing": RELEASING}
+        sources |= {"compiling": list(COMPILING), "releasing": list(RELEASING)}
         extras = project["project"]["optional-dependencies"]
         sources |= {"model": extras["demo"], "hybrid": extras["hybrid"]}
         for source, lines in sources.items():

@@ -285,7 +285,9 @@ class Setup:
         return child_env(self.env, self.venv)
 
     def _pip_code(self, doing: str, *arguments: str, env: Mapping[str, str] | None = None) -> int:
-        command = [str(python_of(self.venv)), "-m", "pip", "install", "--no-warn-script-location", *arguments]
+        # Python compiles a module at its first import; of all modules, most are never imported.
+        options = ["--no-warn-script-location", "--no-compile"]
+        command = [str(python_of(self.venv)), "-m", "pip", "install", *options, *arguments]
         return run_logged(command, self.log, env or pip_env(self.env, self.venv), doing)
 
     def _pip(self, doing: str, *arguments: str, env: Mapping[str, str] | None = None) -> None:

@@ -115,10 +115,13 @@ _LOOP_AND_SLEEP = """\
 _POOL = """\
     ggml_threadpool_t   threadpool;
 """
-_POOL_KEPT = _POOL + """\
+_POOL_KEPT = (
+    _POOL
+    + """\
     ggml_threadpool_t   own_threadpool = NULL;
     int                 own_threads    = 0;
 """
+)
 _FREE = """\
     delete[] cpu_ctx->work_data;
     delete cpu_ctx;

@@ -186,7 +186,7 @@ class Setup:
         """Compile the checked source with checked tools, which are not kept."""
         cores = os.cpu_count() or 1
         tools = self.venv / "compile-tools"
-        with _phase(f"{self.choice.llama}: compiling llama.cpp, 2 minutes on 2 free cores ({cores} here)"):
+        with _phase(f"{self.choice.llama}: compiling llama.cpp, 2 to 4 minutes on 2 free cores ({cores} here)"):
             tool_pins = self.lock.arguments("llama-compile", self.lock.pins("llama-compile"))
             self._pip("getting what compiles it", "--target", str(tools), "--upgrade", *tool_pins)
             own = ["--no-cache-dir", "--no-binary", "llama-cpp-python"] if self.env.get("CMAKE_ARGS") else []

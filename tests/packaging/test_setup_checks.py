@@ -78,7 +78,7 @@ def test_what_pip_failed_of(tail: str, code: int, word: str) -> None:
 def test_missing_compiler_names_a_package() -> None:
     text = compiler_problem({})
     assert "build-essential" in text or "Build Tools" in text
-    assert "BURNISH_LLAMA_INDEX" in text
+    assert "BURNISH_RELEASE" in text
 
 
 def _trial(report: dict, *, gpu: bool = True, triton: bool = True, env: dict | None = None) -> str:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from burnish_engine.cli.machine.doctor import pcie_text, show
+from burnish_engine.cli.machine.doctor import pcie_text, show, write_report
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts.machine import (
@@ -103,3 +103,23 @@ def test_it_says_whether_kernels_for_delta_nets_are_there_where_they_help(capsys
     assert any(line.startswith("fla-core") and words in line for line in capsys.readouterr().out.splitlines())
     show(Checkup(machine=cpu_machine(), **there))
     assert "fla-core" not in capsys.readouterr().out
+
+
+def test_a_report_holds_the_check_up_the_last_bug_and_the_windows_log(burnish_home):
+    (burnish_home / "last-error.log").write_text("KeyError: /home/jo/acme.jsonl", encoding="utf-8")
+    (burnish_home / "studio").mkdir()
+    (burnish_home / "studio" / "serve.log").write_text("the engine's last words", encoding="utf-8")
+    machine = gpu_machine("Lamp 9000", 24 * GIB, free=20 * GIB, count=1)
+    problems = ["No C compiler was found."]
+    result = Checkup(machine=machine, torch="2.13.0", llama_cpp="0.3.36", kernels=[], problems=problems, ready=False)
+    path = write_report(result, None)
+    text = path.read_text(encoding="utf-8")
+    for part in (
+        "Lamp 9000",
+        "No C compiler",
+        "KeyError: <path>.jsonl",
+        "the engine's last words",
+        "llama.cpp: 0.3.36",
+    ):
+        assert part in text
+    assert "acme" not in text

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Makes the files of a release in dist/, with their hashes in dist/SHA256SUMS: Burnish's own wheel, and wheels of
-# llama-cpp-python for Linux (x86-64, aarch64) and Windows that need no compiler. The set-up takes them from there.
-# All tools come from the package index, by their hashes. What was compiled stays in build/release for the next time.
+# release.sh [TARGET ...]: makes the files of a release in dist/, with their hashes in dist/SHA256SUMS. These are
+# Burnish's own wheel, and wheels of llama-cpp-python that need no compiler: for Linux (x86-64, aarch64) and Windows, or
+# for the named targets alone. The set-up takes them from there. All tools come from the package index, by their hashes.
+# What was compiled stays in build/release for the next time.
 set -eu
 cd "$(dirname "$0")/.."
 work=$PWD/build/release lock=$PWD/packaging/lock
@@ -12,7 +13,7 @@ python -m pip download --quiet --no-deps --no-build-isolation --no-binary llama-
   -r "$lock/llama.txt" --dest "$work/source"
 mkdir -p dist
 rm -f dist/*.whl dist/SHA256SUMS
-python packaging/release/build_llama.py "$work"/source/llama_cpp_python-*.tar.gz "$work" dist
+python packaging/release/build_llama.py "$work"/source/llama_cpp_python-*.tar.gz "$work" dist "$@"
 python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 (cd dist && sha256sum -- *.whl >SHA256SUMS)
 # Where the set-up takes a wheel from an address, it must have this hash: commit the list with the release.

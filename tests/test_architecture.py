@@ -100,8 +100,8 @@ SUBFOLDERS = {
     "burnish_engine.remote": ("there", "bundle", "backends", "."),
     "burnish_engine.runs": (".", "jobs", "compare"),
     "burnish_engine.train": (
-        "base", "optimizers", "fast", "lifecycle", "evaluation", "plain", "guard", "recovery", "exchange", "parallel",
-        ".",
+        "base", "reinforce", "optimizers", "fast", "lifecycle", "evaluation", "plain", "guard", "recovery", "exchange",
+        "parallel", ".",
     ),
     "burnish_kernels": (
         ".", "adamw", "attention", "cross_entropy", "gather", "lora_linear", "eight_bit_linear", "nf4", "rms_norm",

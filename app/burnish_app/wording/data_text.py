@@ -133,6 +133,10 @@ _OBJECTIVES = {
         tr("Learn from good and bad replies (KTO)"),
         tr("The usual choice for labels: each reply counts for itself, so no pairs are needed."),
     ),
+    "grpo": (
+        tr("Try and be rewarded (GRPO)"),
+        tr("The model writes replies of its own, and rewards of the recipe file judge them."),
+    ),
 }
 """Titles of objectives, and when each is the right one."""
 

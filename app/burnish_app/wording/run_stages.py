@@ -15,7 +15,7 @@ from burnish_engine.contract.wording.tables import CHECKS, FIRST_STEP, PHASES
 _STAGES = {phase: text for phase, text in PHASES.items() if phase not in ("saving", "paused")} | {
     "training": FIRST_STEP
 }
-_NOT_ALWAYS = ("dry_run", "evaluating", "scoring", "sampling")
+_NOT_ALWAYS = ("dry_run", "evaluating", "scoring", "sampling", "writing")
 
 
 @dataclass(frozen=True)

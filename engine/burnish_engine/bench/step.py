@@ -128,7 +128,7 @@ class StepBench:
             smaller, chunk = buckets(options.tokens, packed=True)[0], self.layout.head_chunk_tokens
             self.layouts += [replace(self.layout, capacity=smaller, head_chunk_tokens=min(chunk, smaller))]
         self.trainer = FastTrainer(
-            self.model, options.section, self.layouts, self.plan.layers, graphs=options.graphs, preference=preference
+            self.model, options.section, self.layouts, self.plan.layers, graphs=options.graphs, objective=preference
         )
         if self.trainer.offloader:
             self.trainer.offloader.serial = options.serial_offload

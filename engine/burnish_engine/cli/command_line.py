@@ -41,9 +41,9 @@ _EXIT_CODES = (
 
 COMMANDS = {
     "studio": "start", "demo": "start", "doctor": "machine", "models": "prepare", "inspect": "prepare",
-    "suggest": "prepare", "recipe": "prepare", "plan": "training", "train": "training", "submit": "training",
-    "runs": "training", "sweep": "training", "duel": "training", "chat": "results", "evaluate": "results",
-    "export": "results", "verify": "results", "bench": "machine", "serve": "start",
+    "suggest": "prepare", "recipe": "prepare", "plan": "training", "rewards": "training", "train": "training",
+    "submit": "training", "runs": "training", "sweep": "training", "duel": "training", "chat": "results",
+    "evaluate": "results", "export": "results", "verify": "results", "bench": "machine", "serve": "start",
 }  # fmt: skip
 """Commands in the order in which a person needs them, each with the folder of its module, which has its name."""
 

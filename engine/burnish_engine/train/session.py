@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -20,7 +20,9 @@ from burnish_engine.runs.control import ControlReader
 from burnish_engine.runs.events_file import read_run
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.engine import HalfUpdatedError, StepResult
+from burnish_engine.train.base.policy import ReplyFigures
 from burnish_engine.train.base.random_state import seed_everything
+from burnish_engine.train.base.reply_stream import OwnReplyStream
 from burnish_engine.train.engine_loader import EngineLoader
 from burnish_engine.train.evaluation.forgetting_meter import ForgettingMeter
 from burnish_engine.train.evaluation.task_meter import TaskMeter
@@ -41,6 +43,7 @@ from burnish_engine.train.recovery.checkpoint_writer import CheckpointWriter
 from burnish_engine.train.recovery.recovery import RecoveringEngine
 from burnish_engine.train.recovery.rollback import choose_rollback, diverged
 from burnish_engine.train.reference import provide_reference
+from burnish_engine.train.reinforce.rollouts import Rollouts
 
 
 @dataclass
@@ -65,6 +68,7 @@ class Session:
         writer: writer of checkpoints.
         rollback: rollback of the run; None before there was one.
         trouble: bad steps to go back from; None where there are none.
+        reply_figures: figures of the steps on the present round of replies.
     """
 
     setup: RunSetup
@@ -84,6 +88,7 @@ class Session:
     writer: CheckpointWriter
     rollback: CardRollback | None
     trouble: Trouble | None = None
+    reply_figures: list[ReplyFigures] = field(default_factory=list)
 
     @classmethod
     def open(
@@ -158,6 +163,8 @@ class Session:
         """Stop all threads of the session."""
         self.card.close()
         self.engine.close()
+        if self.setup.inputs.rollouts:
+            self.setup.inputs.rollouts.rewards.close()
 
     def train(self) -> Ending | None:
         """Train to the end of the recipe.
@@ -205,15 +212,19 @@ class Session:
     # Before, between and after steps
 
     def _start_engine(self) -> None:
+        if self.setup.inputs.rollouts:
+            return  # each step on replies of the model begins anew
         budget = self.setup.inputs.budget
         self.engine.start(self.tally.step, budget.steps, budget.micro_batches)
 
     def _make_steps(self, inbox: CommandInbox) -> Ending | None:
         """Make steps until all are made, the run has to end, or there is trouble."""
+        rollouts = self.setup.inputs.rollouts
         while self._has_more_steps() and not inbox.poll():
-            if self._train_step():
+            made = self._train_on_replies(rollouts, inbox) if rollouts else self._train_step()
+            if made:
                 self._after_step(inbox)
-            else:
+            elif not inbox.ending:
                 self._reload_after_half_update()
         self._collect_results(wait=True)
         return inbox.ending
@@ -230,6 +241,38 @@ class Session:
         self.tally.step += 1
         self._collect_results()
         report_notes(self.engine, self.recorder)
+        return True
+
+    def _train_on_replies(self, rollouts: Rollouts, inbox: CommandInbox) -> bool:
+        """Let the model write replies, and make the steps on them; return False where nothing came of it.
+
+        That is where the run shall end, and the replies are written again later, or where an update broke off.
+        """
+        setup, step = self.setup, self.tally.step
+        updates, inputs = setup.recipe.reinforce.updates, setup.inputs
+        self.recorder.phase("writing")
+        written = rollouts.write(
+            self.engine,
+            step // updates,
+            ends=inbox.poll,
+            progress=lambda done, total: self.recorder.progress(done, total, "replies"),
+        )
+        if written is None:
+            return False
+        self.recorder.phase("training")
+        self.reply_figures.clear()
+        for update in range(updates):
+            batches = written.of_update(update)
+            if isinstance(inputs.stream, OwnReplyStream):
+                inputs.stream.put(self.tally.micro_batches, batches, self.tally.step + 1)
+            self.engine.start(self.tally.step, inputs.budget.steps, len(batches), batches)
+            if not self._train_step():
+                return False
+            self._collect_results(wait=True)
+        if self.trouble is None:
+            event = written.event(self.tally.step, self.reply_figures)
+            self.recorder.emit(event)
+            self.guard.rewarded(event)
         return True
 
     def _after_step(self, inbox: CommandInbox) -> None:
@@ -254,6 +297,8 @@ class Session:
         self.forgetting.measure(self.engine, step)
         if self.setup.recipe.preference.is_active and self.validator.newest and loss is not None:
             self.guard.evaluated_preferences(self.validator.newest)
+        if self.setup.recipe.preference.learns_rewards and self.validator.newest:
+            self.guard.evaluated_rewards(self.validator.newest)
         if step and loss is not None:
             self.guard.evaluated(step, loss)
             if self.early.is_on:
@@ -262,7 +307,9 @@ class Session:
 
     def _score(self, inbox: CommandInbox) -> None:
         """Score the task and let the model answer the fixed prompts, each where it is due, unless the run shall end."""
-        self.task.measure(self.engine, self.tally.step, self.early, inbox.poll)
+        score = self.task.measure(self.engine, self.tally.step, self.early, inbox.poll)
+        if score is not None and self.setup.recipe.preference.learns_rewards:
+            self.guard.scored(self.tally.step, score.share)
         if inbox.ending is None and (self.early.is_over or self.validator.samples_are_due(self.tally.step)):
             self._samples()
 
@@ -332,6 +379,8 @@ class Session:
         tally.micro_batches += result.micro_batches
         tally.tokens += result.tokens
         self.progress.step(result, tally.micro_batches)
+        if result.replies and result.supervised:
+            self.reply_figures.append(result.replies)
         try:
             self.trouble = self.guard.step(result, first)
             if self.trouble and (self.rollback or not recipe.guard.rollback):

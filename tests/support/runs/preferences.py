@@ -52,7 +52,7 @@ def fast_step(model, section, batches, others=(), *, rows=None, head_rows=48, ke
         write_scalars(scalars, layout, buffer.numpy())
         keeps = [keep] * len(model.loaded.decoder.layers)
         with torch.no_grad():
-            program = MicroBatchStep(model.model, layout, buffer, keeps, sums, preference=section, kl=kl)
+            program = MicroBatchStep(model.model, layout, buffer, keeps, sums, objective=section, kl=kl)
             program.estimate_kl(counts) if estimates else program.run(counts)
     views = optimizer.layout.views(optimizer.grad)
     return sums, {name: view.clone() for name, view in zip(model.model.adapter.named(), views, strict=True)}

@@ -17,6 +17,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 
 _SUPERVISED_UNKNOWN = 0.6  # share of supervised tokens where the dataset was not inspected
 _FILL_UNKNOWN = 0.9
+_LONGER_REPLIES = 2.0  # mean reply of a model that begins to learn, by the rows' own
 _SAME_BUDGET = 0.02  # share by which the budget of an inspection, computed from rounded counts, may differ
 
 
@@ -30,11 +31,60 @@ class PlannedWork:
     tokens: int | None  # number of tokens that the run trains on; None where not known
 
 
+@dataclass(frozen=True)
+class PlannedReplies:
+    """The replies of a round that a model writes to learn from."""
+
+    prompt_tokens: float  # mean tokens of a prompt
+    reply_tokens: float  # mean tokens of a reply
+    count: int  # number of replies
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of all replies with their prompts."""
+        return self.count * (self.prompt_tokens + self.reply_tokens)
+
+
+def planned_replies(recipe: Recipe, dataset: DatasetFacts | None) -> PlannedReplies:
+    """Compute the replies of a round: how long they become is not known, and guessed from the rows' own."""
+    section = recipe.reinforce
+    count, longest = section.groups * section.replies, section.max_tokens
+    rows = (dataset.train_rows + dataset.validation_rows) if dataset is not None else 0
+    if dataset is None or not rows or not dataset.tokens:
+        return PlannedReplies(max(recipe.data.max_length - longest, 1) / 2, longest / 2, count)
+    own = dataset.supervised_tokens / rows
+    return PlannedReplies(max(dataset.tokens / rows - own, 1.0), min(_LONGER_REPLIES * own, longest), count)
+
+
+def _reinforced_work(recipe: Recipe, dataset: DatasetFacts | None) -> PlannedWork:
+    section, train = recipe.reinforce, recipe.train
+    replies, budget = planned_replies(recipe, dataset), train.micro_batch_tokens
+    longest = recipe.data.max_length
+    if dataset is not None and dataset.lengths is not None:
+        longest = min(longest, dataset.lengths.longest)
+    longest = min(longest + section.max_tokens, budget)
+    most = min(budget, math.ceil(replies.count * longest)) if train.pack else longest
+    share = section.max_tokens / (section.max_tokens + replies.prompt_tokens)
+    span = token_span(sequence_lengths(dataset), longest)
+    largest = MicroBatchSize(most, math.ceil(most * share), longest=longest, span=span)
+    passes = max(math.ceil(replies.tokens / (budget * _FILL_UNKNOWN)), 1) if train.pack else replies.count
+    average = min(math.ceil(replies.tokens / passes), budget)
+    learned = math.ceil(average * replies.reply_tokens / (replies.prompt_tokens + replies.reply_tokens))
+    usual = MicroBatchSize(average, learned, bucket_tokens(average, most, packed=train.pack), span=span)
+    steps = train.max_steps or None
+    if dataset is not None and dataset.train_rows:
+        whole = math.ceil(train.epochs * dataset.train_rows / section.groups) * section.updates
+        steps = min(whole, train.max_steps or whole)
+    return PlannedWork(largest, usual, steps, None if steps is None else int(steps * replies.tokens))
+
+
 def planned_work(recipe: Recipe, dataset: DatasetFacts | None) -> PlannedWork:
     """Compute the largest and the average micro-batch, and the number of steps.
 
     The facts may be from another token budget; supervised tokens and micro-batches are scaled to this one.
     """
+    if recipe.preference.learns_rewards:
+        return _reinforced_work(recipe, dataset)
     budget, train, max_length = recipe.train.micro_batch_tokens, recipe.train, recipe.data.max_length
     span = token_span(sequence_lengths(dataset), max_length)
     if dataset is None or not dataset.tokens or not dataset.micro_batches:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from burnish_engine.advise.facts.planned_run import PlannedRun
 from burnish_engine.advise.facts.shape import BYTES_OF, NF4_BYTES, parameters
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
+from burnish_engine.advise.plan.planned_work import planned_replies
 from burnish_engine.advise.predict.transfers import link_gb_s
 from burnish_engine.contract.facts.advice import MemoryPart, SamplePlan, SharedSteps, TimePart
 from burnish_engine.contract.facts.facts import DatasetFacts
@@ -64,6 +65,7 @@ class RunPace:
     general_text_s: float = 0.0  # a measurement of the loss on general text; 0: there are none
     task_s: float = 0.0  # the replies to held-out rows that are scored; 0: none are
     token_s: float = 0.0  # one token of every reply that grows
+    replies_s: float = 0.0  # the replies of a round that are learned from, written and judged; 0: rows are learned
     reference_s: float = 0.0  # the log-probabilities that preferences are compared with, once; 0: there are none
 
 
@@ -103,6 +105,7 @@ def predicted_pace(
         save_s=_saved_bytes(run) / _SAVED_BYTES_PER_S + _SAVE_S,
         general_text_s=GENERAL_TEXT_TOKENS * forward_s if recipe.evaluation.general_text else 0.0,
         task_s=_task_s(run, forward_s, token_s),
+        replies_s=_replies_s(run, forward_s, token_s) if recipe.preference.learns_rewards else 0.0,
         reference_s=(_training_tokens(run.dataset) + held_out) * row_s if recipe.preference.needs_reference else 0.0,
     )
 
@@ -233,6 +236,8 @@ def time_parts(
     left = steps - max(done, 0)
     evaluations = _occasions(recipe.evaluation.every, done, steps) + (done < 0)
     at_the_ends = evaluations if recipe.evaluation.patience else 1 + (done < 0)
+    scores = evaluations if recipe.preference.learns_rewards else at_the_ends
+    written = math.ceil(left / recipe.reinforce.updates) if recipe.preference.learns_rewards else 0
     step_part = TimePart(name="steps", count=left, seconds=left * pace.step_s)
     minutes = recipe.train.checkpoint_minutes
     by_time = int(step_part.seconds / (60 * minutes)) if minutes else 0
@@ -240,10 +245,11 @@ def time_parts(
     parts = [
         TimePart(name="reference", count=1, seconds=pace.reference_s if done < 0 else 0.0),
         step_part,
+        TimePart(name="replies", count=written, seconds=written * pace.replies_s),
         TimePart(name="checks", count=looks, seconds=looks * pace.look_s),
         TimePart(name="evaluations", count=evaluations, seconds=evaluations * pace.evaluation_s),
         TimePart(name="general_text", count=at_the_ends, seconds=at_the_ends * pace.general_text_s),
-        TimePart(name="task", count=at_the_ends, seconds=at_the_ends * pace.task_s),
+        TimePart(name="task", count=scores, seconds=scores * pace.task_s),
         TimePart(name="prompts", count=rounds, seconds=rounds * pace.prompts_s, tokens=samples.tokens),
         TimePart(name="saves", count=saves, seconds=saves * pace.save_s),
     ]
@@ -285,6 +291,20 @@ def _task_s(run: PlannedRun, forward_s: float, token_s: float) -> float:
     row_tokens = dataset.tokens / max(dataset.train_rows + dataset.validation_rows, 1)
     together = _together(run, task.max_tokens, int(row_tokens))
     return math.ceil(rows / together) * task.max_tokens * token_s + rows * row_tokens * forward_s
+
+
+def _replies_s(run: PlannedRun, forward_s: float, token_s: float) -> float:
+    """Predict the time of a round of replies that are learned from.
+
+    Replies that are made together end with the longest of them, which is taken to be as long as it may.
+    """
+    section, replies = run.recipe.reinforce, planned_replies(run.recipe, run.dataset)
+    together = _together(run, section.max_tokens, int(replies.prompt_tokens))
+    read = section.groups if _is_captured(run) else replies.count  # in pages a group's prompt is read once
+    steps = math.ceil(replies.count / together) * section.max_tokens
+    step_s = token_s if run.device.gpu(run.machine) else max(token_s, together * forward_s)
+    known = (section.kl_weight > 0) + (section.updates > 1)  # log-probabilities that are computed once more
+    return steps * step_s + (read * replies.prompt_tokens + known * replies.tokens) * forward_s
 
 
 def _token_s(run: PlannedRun, streamed: int) -> float:

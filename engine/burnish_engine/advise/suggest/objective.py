@@ -13,14 +13,22 @@ from burnish_engine.contract.recipe.recipe_preference import (
     usual_preference,
 )
 
-RATE_SHARE: dict[Objective, float] = {"sft": 1.0, "dpo": 1 / 60, "kto": 1 / 60, "simpo": 1 / 60, "orpo": 1 / 4}
+RATE_SHARE: dict[Objective, float] = {
+    "sft": 1.0,
+    "dpo": 1 / 60,
+    "kto": 1 / 60,
+    "simpo": 1 / 60,
+    "orpo": 1 / 4,
+    "grpo": 1 / 30,
+}
 """Peak learning rate of an objective by that of learning replies as they stand (`settings.learning_rate`), which for
 models of 7 and 8 billion parameters (width 4096) is 3e-4.
 
 There, adapters are trained by DPO with 5e-6 (TRL's `trl/scripts/dpo.py`; Zephyr's QLoRA recipe of the alignment
 handbook), by KTO with settings like DPO's (TRL's `trl/scripts/kto.py`), and by ORPO with 8e-5 (TRL's
 `examples/scripts/orpo.py`). For SimPO, Meng et al. 2024 give 3e-7 to 1e-6 for whole models, where DPO takes 5e-7; an
-adapter takes ten times as much in TRL's examples of DPO and ORPO, as Schulman and Thinking Machines Lab (2025) find."""
+adapter takes ten times as much in TRL's examples of DPO and ORPO, as Schulman and Thinking Machines Lab (2025) find,
+also for rewards: DAPO (Yu et al. 2025) trains whole models with 1e-6."""
 
 _REASONS: dict[Objective, str] = {
     "dpo": "The rows are pairs of a better and a worse reply, and DPO prefers the better one more than the model does "
@@ -31,6 +39,7 @@ _REASONS: dict[Objective, str] = {
     "simpo": "Prefers the chosen replies by their mean log-probability, without a reference, so that long ones have no "
     "advantage.",
     "sft": "Learns good replies as they stand; the others are not used.",
+    "grpo": "Learns from rewards for replies of its own.",
 }
 _YOURS = "You chose it. "
 

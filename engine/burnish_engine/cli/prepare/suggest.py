@@ -64,6 +64,11 @@ def suggest(
     from burnish_engine.advise.suggest.suggest import suggest as make
     from burnish_engine.hardware.probe import probe
 
+    if objective == "grpo":
+        raise UsageError(
+            "The objective grpo is not suggested: it needs rewards, which only you can choose.",
+            "Write it into a recipe, as the guide's page on reinforcement shows.",
+        )
     if objective and objective not in get_args(Objective):
         raise UsageError(f"{objective} is no objective.", f"Give --objective one of {', '.join(get_args(Objective))}.")
     wanted = cast("Objective | None", objective or None)

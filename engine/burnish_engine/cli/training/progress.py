@@ -23,6 +23,7 @@ from burnish_engine.contract.run.events import (
     PhaseChanged,
     PhaseProgress,
     PlanMade,
+    RewardsGiven,
     RolledBack,
     RunStarted,
     SampleDone,
@@ -150,6 +151,9 @@ class RunProgress:
 
     def _step(self, event: StepDone) -> None:
         share = preferred_text(event)
+        given = self._run.rewards.last
+        if given is not None:
+            share = f"reward {given.reward:.3f}"
         detail = (
             f"loss {event.loss:.3f}  {share}{'  ' if share else ''}{event.tokens_per_s:,.0f} tok/s  "
             f"{memory_size(event.held_bytes)}  {duration(event.eta_s)} left"
@@ -223,6 +227,27 @@ def evaluation_text(event: EvaluationDone) -> str:
     return f"held-out loss at step {event.step}: {event.loss:.4f}{what}, {event.tokens:,} tokens"
 
 
+def _measured_text(event: GeneralTextDone | TaskScored) -> str:
+    if isinstance(event, GeneralTextDone):
+        return f"loss on general text at step {event.step}: {event.loss:.2f}"
+    low, high = event.score.interval
+    name = METRIC_NAMES[event.score.metric]
+    return f"{name} at step {event.step}: {event.score.figures}, 95 % interval {low:.0%} to {high:.0%}"
+
+
+def rewards_text(event: RewardsGiven) -> str:
+    """Word a round of replies that were learned from: rewards, length, what was left out."""
+    parts = ", ".join(f"{name} {value:.3f}" for name, value in event.parts.items()) if len(event.parts) > 1 else ""
+    cut = f", {event.cut_replies} cut" if event.cut_replies else ""
+    dropped = f", {event.dropped_groups} of {event.groups} groups teach nothing" if event.dropped_groups else ""
+    entropy = f", entropy {event.entropy:.2f}" if event.entropy is not None else ""
+    kl = f", KL {event.kl:.3g}" if event.kl is not None else ""
+    return (
+        f"step {event.step}: reward {event.reward:.3f} ± {event.spread:.3f}{f' ({parts})' if parts else ''}, "
+        f"{event.reply_tokens:.0f} tokens a reply{cut}{dropped}{entropy}{kl}, {event.tokens_per_s:,.0f} tok/s written"
+    )
+
+
 def preferred_text(event: StepDone | EvaluationDone) -> str:
     """Word the share that is the right way around, of pairs or of labeled replies; empty where nothing is compared."""
     if event.accuracy is None:
@@ -240,12 +265,10 @@ def _other_line(event: Event) -> str | Text:
             return styled(_NOTE, f"{event.sentence} {event.cause} {event.remedy}")
         case RolledBack():
             return styled(_NOTE, str(rollback_sentence(event)))
-        case GeneralTextDone():
-            return f"loss on general text at step {event.step}: {event.loss:.2f}"
-        case TaskScored():
-            low, high = event.score.interval
-            name = METRIC_NAMES[event.score.metric]
-            return f"{name} at step {event.step}: {event.score.figures}, 95 % interval {low:.0%} to {high:.0%}"
+        case RewardsGiven():
+            return styled("[dim]{}[/]", rewards_text(event))
+        case GeneralTextDone() | TaskScored():
+            return _measured_text(event)
         case BestKept():
             return str(best_sentence(event))
         case _:

@@ -62,7 +62,7 @@ class PlanBasis(Record):
 class TimePart(Facts):
     """A part of a run's predicted time."""
 
-    name: Literal["reference", "steps", "checks", "evaluations", "general_text", "prompts", "task", "saves"]
+    name: Literal["reference", "steps", "replies", "checks", "evaluations", "general_text", "prompts", "task", "saves"]
     count: int = Field(description="How many of them there are.")
     seconds: float = Field(description="Predicted time of all of them together.")
     share: float = Field(default=0.0, description="Part of the time of the whole run, 0 to 1; 0 where not told.")

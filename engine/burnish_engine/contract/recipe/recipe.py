@@ -7,7 +7,7 @@ The command line's messages, the reference page, the JSON schema for editors and
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, field_validator, model_validator
@@ -19,6 +19,7 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_evaluation import EvaluationSection, GuardSection
 from burnish_engine.contract.recipe.recipe_export import ExportSection, TargetSection
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
+from burnish_engine.contract.recipe.recipe_reinforce import MOST_REWARDS, ReinforceSection, RewardSection
 from burnish_engine.contract.recipe.recipe_section import Section, SettingInfo, setting, setting_info, unless, when
 from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, MaskingSection, TrainSection
@@ -167,6 +168,13 @@ class Recipe(Section):
     preference: PreferenceSection = setting(
         PreferenceSection, "Whether to learn from pairs of replies, and how.", label="Learning from preferences"
     )
+    reinforce: ReinforceSection = setting(
+        ReinforceSection, "How to learn from rewards.", label="Reinforcement (learning from rewards)"
+    )
+    reward: list[RewardSection] = setting(
+        list, "Rewards of replies, each a table `[[reward]]`. Without one, the score of the task is the reward.",
+        page="none", max_length=MOST_REWARDS,
+    )  # fmt: skip
     memory: MemorySection = setting(MemorySection, "How the fast engine uses the device's memory.", label="Memory")
     masking: MaskingSection = setting(
         MaskingSection, "Experimental: matrices that sit out steps.", label="Experimental: masked updates"
@@ -254,6 +262,27 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _rewards_can_be_learned(self) -> Recipe:
+        if not self.preference.learns_rewards:
+            if self.reward:
+                raise ValueError(
+                    f"has {len(self.reward)} [[reward]] tables, and preference.objective = "
+                    f'"{self.preference.objective}" learns from none: set it to "grpo", or remove them'
+                )
+            return self
+        names = [reward.title for reward in self.rewards]
+        if len(set(names)) < len(names):
+            raise ValueError(f"has rewards of the same name ({', '.join(names)}): give each reward.name of its own")
+        for problem in _reinforce_problems(self):
+            raise ValueError(f'preference.objective = "grpo" {problem}')
+        return self
+
+    @property
+    def rewards(self) -> list[RewardSection]:
+        """Rewards of replies; without any in the recipe, the score of the task."""
+        return self.reward or [RewardSection()]
+
+    @model_validator(mode="after")
     def _row_fits_micro_batch(self) -> Recipe:
         if self.data.max_length > self.train.micro_batch_tokens:
             raise ValueError(
@@ -261,6 +290,46 @@ class Recipe(Section):
                 f"({self.train.micro_batch_tokens}): a row has to fit into one pass"
             )
         return self
+
+
+def _reinforce_problems(recipe: Recipe) -> Iterator[str]:
+    """Yield why a recipe cannot learn from rewards, each as the rest of a sentence that says what to do."""
+    reinforce, train = recipe.reinforce, recipe.train
+    if not recipe.task.is_active:
+        yield (
+            "needs the score of held-out rows, which shows whether rewards are earned or tricked: set task.metric, "
+            'such as "number" or "exact_match"'
+        )
+    if recipe.data.learn == "everything":
+        yield 'needs to know where a reply begins: set data.learn to "responses" or "last"'
+    if reinforce.max_tokens >= train.micro_batch_tokens:
+        yield (
+            f"writes replies of up to reinforce.max_tokens ({reinforce.max_tokens}), which with a prompt have to fit "
+            f"into train.micro_batch_tokens ({train.micro_batch_tokens}): raise that, or lower max_tokens"
+        )
+    if recipe.adapter.dropout:
+        yield (
+            "compares probabilities of the same replies, which dropout would change at random: set adapter.dropout to 0"
+        )
+    if reinforce.kl_weight and recipe.adapter.method == "full":
+        yield (
+            'with reinforce.kl_weight compares with the model without its adapter, and adapter.method = "full" has '
+            'none: set kl_weight to 0, or the method to "lora"'
+        )
+    if recipe.devices.shares:
+        yield 'trains on one device; several GPUs cannot share it yet: set devices.strategy to "single"'
+    if recipe.evaluation.patience:
+        yield "has no early stopping yet, as its held-out loss is not what it learns: set evaluation.patience to 0"
+    if train.optimizer == "schedule_free":
+        yield (
+            'writes replies with the weights that it trains, and "schedule_free" evaluates others: choose another '
+            "train.optimizer"
+        )
+    if any(reward.kind == "python" for reward in recipe.reward) and recipe.devices.where != HERE:
+        yield (
+            'cannot send the file of a reward of kind "python" to another machine yet: train here (devices.where = '
+            '"here"), or use other rewards'
+        )
 
 
 def why_plain(recipe: Recipe) -> str:
@@ -279,6 +348,11 @@ def sections() -> dict[str, type[BaseModel]]:
         for name, field in Recipe.model_fields.items()
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
     }
+
+
+def tables() -> dict[str, type[Section]]:
+    """Map the name of each array of tables to the schema of one, in the order of the document."""
+    return {"reward": RewardSection}
 
 
 def setting_of(key: str) -> SettingInfo:

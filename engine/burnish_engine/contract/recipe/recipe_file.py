@@ -15,11 +15,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import Table
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import read_limited
 from burnish_engine.contract.paths import expand_home, is_address, is_model_name
-from burnish_engine.contract.recipe.recipe import RECIPE_VERSION, Recipe, sections
+from burnish_engine.contract.recipe.recipe import RECIPE_VERSION, Recipe, sections, tables
 from burnish_engine.contract.recipe.recipe_section import field_limits, setting_info
 
 _LARGEST_RECIPE_BYTES = 1_000_000
@@ -140,7 +141,10 @@ def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
     model = recipe.model
     if model.path != "embedded" and (not is_model_name(model.path) or (base / model.path).is_dir()):
         model = model.model_copy(update={"path": absolute(model.path)})
-    return recipe.model_copy(update={"data": data, "model": model, "adapter": adapter})
+    rewards = [
+        reward.model_copy(update={"file": absolute(reward.file)}) if reward.file else reward for reward in recipe.reward
+    ]
+    return recipe.model_copy(update={"data": data, "model": model, "adapter": adapter, "reward": rewards})
 
 
 def dump_recipe(recipe: Recipe, *, comments: bool = False) -> str:
@@ -154,19 +158,32 @@ def dump_recipe(recipe: Recipe, *, comments: bool = False) -> str:
     known = sections()
     for name in Recipe.model_fields:
         value = getattr(recipe, name)
+        if name in tables():
+            continue
         if name not in known:
             document.add(name, value)
             continue
-        table = tomlkit.table()
-        if comments:
-            table.comment(str(known[name].__doc__))
-        for key, field in known[name].model_fields.items():
-            if comments:
-                table.add(tomlkit.comment(_comment(name, field)))
-            table.add(key, getattr(value, key))
         document.add(tomlkit.nl())
-        document.add(name, table)
+        document.add(name, _table(name, value, comments=comments))
+    for name in tables():  # after all sections
+        if rows := getattr(recipe, name):
+            array = tomlkit.aot()
+            for row in rows:
+                array.append(_table(name, row, comments=comments))
+            document.add(tomlkit.nl())
+            document.add(name, array)
     return tomlkit.dumps(document)
+
+
+def _table(name: str, value: BaseModel, *, comments: bool) -> Table:
+    table, model = tomlkit.table(), type(value)
+    if comments:
+        table.comment(str(model.__doc__))
+    for key, field in model.model_fields.items():
+        if comments:
+            table.add(tomlkit.comment(_comment(name, field)))
+        table.add(key, getattr(value, key))
+    return table
 
 
 def recipe_hash(recipe: Recipe) -> str:
@@ -186,13 +203,14 @@ def reference_page() -> str:
     """Make the reference of all recipe keys as Markdown."""
     made = "Made by `burnish recipe reference`. A recipe is one TOML file; what it does not say has its default."
     lines = ["# Recipe reference", "", made]
-    pages: list[tuple[str, type[BaseModel]]] = [("", Recipe), *sections().items()]
+    pages: list[tuple[str, type[BaseModel]]] = [("", Recipe), *sections().items(), *tables().items()]
     for name, model in pages:
-        lines += ["", f"## `[{name}]`" if name else "## Top level", "", str(model.__doc__), ""]
+        heading = f"`[[{name}]]`" if name in tables() else f"`[{name}]`" if name else "Top level"
+        lines += ["", f"## {heading}", "", str(model.__doc__), ""]
         lines += ["| key | default | range | unit | meaning |", "|---|---|---|---|---|"]
         schema = model.model_json_schema(mode="validation")
         for key, field in model.model_fields.items():
-            if not name and key in sections():
+            if not name and (key in sections() or key in tables()):
                 continue
             default = field.get_default(call_default_factory=True)
             shown = "" if default is PydanticUndefined else json.dumps(default, ensure_ascii=False)
@@ -256,7 +274,8 @@ def _explain(detail: ErrorDetails) -> str:
 
 
 def _nearest(location: list[str]) -> str:
-    model: type[BaseModel] = sections()[location[0]] if len(location) > 1 else Recipe
+    known_tables: dict[str, type[BaseModel]] = {**sections(), **tables()}
+    model: type[BaseModel] = known_tables[location[0]] if len(location) > 1 else Recipe
     known = list(model.model_fields)
     close = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
     if close:

@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from burnish_engine.contract.recipe.recipe_section import Section, setting, unless, when
 
-Objective = Literal["sft", "dpo", "orpo", "simpo", "kto"]
+Objective = Literal["sft", "dpo", "orpo", "simpo", "kto", "grpo"]
 LossType = Literal["sigmoid", "hinge", "ipo", "robust", "kto", "apo_zero_unpaired"]
 OBJECTIVES_OF: dict[str, tuple[Objective, ...]] = {
     "preference": ("dpo", "orpo", "simpo", "sft"),
@@ -35,8 +35,8 @@ class PreferenceSection(Section):
     objective: Objective = setting(
         "sft",
         "sft: learn replies as they stand; of a pair, the chosen one. dpo: prefer the chosen reply more than the base "
-        "model does. orpo: learn it and raise its odds. simpo: prefer it by its mean log-probability. kto: from "
-        "replies labeled good or bad. dpo and kto compare with a reference, so need an adapter.",
+        "model. orpo: learn it, raise its odds. simpo: prefer it by mean log-probability. kto: replies labeled good "
+        "or bad. dpo and kto need an adapter. grpo: rewards for own replies ([reinforce]).",
         label="Objective (what is learned)",
         choices={
             "sft": "learn replies (SFT)",
@@ -44,13 +44,14 @@ class PreferenceSection(Section):
             "orpo": "learn and prefer (ORPO)",
             "simpo": "prefer per token (SimPO)",
             "kto": "good and bad (KTO)",
+            "grpo": "try and be rewarded (GRPO)",
         },
     )
     beta: float = setting(
         0.1,
         "dpo and kto: how closely the model stays to the reference; smaller strays farther. orpo: weight of the odds "
         "ratio. simpo: scale of the reward, usually 2.0 to 10.",
-        label="Beta (of the objective)", used_if=unless("objective", "sft"), gt=0.0, le=1000.0,
+        label="Beta (of the objective)", used_if=unless("objective", "sft", "grpo"), gt=0.0, le=1000.0,
     )  # fmt: skip
     loss_type: LossType = setting(
         "sigmoid",
@@ -96,8 +97,13 @@ class PreferenceSection(Section):
 
     @property
     def is_active(self) -> bool:
-        """Whether preferences are learned, rather than replies as they stand."""
-        return self.objective != "sft"
+        """Whether preferences are learned, rather than replies as they stand or from rewards."""
+        return self.objective not in ("sft", "grpo")
+
+    @property
+    def learns_rewards(self) -> bool:
+        """Whether the model learns from rewards for replies of its own (reinforcement)."""
+        return self.objective == "grpo"
 
     @property
     def learns_pairs(self) -> bool:

@@ -18,6 +18,7 @@ _HAS_ADAPTER = unless("adapter.method", "full", why="Does not apply: every weigh
 _IS_NEW = when("start", "", why="Comes from the adapter that training continues from.", replaces=True)
 _NEW_ADAPTER = (_HAS_ADAPTER, _IS_NEW)
 _IS_MAGMA, _IS_MASKED = when("kind", "magma"), unless("kind", "off")
+_HAS_ROWS = unless("preference.objective", "grpo")  # else [reinforce] says how many replies make a step
 _ADAM = ("adamw", "adamw8bit", "paged_adamw8bit", "muon", "schedule_free")
 
 
@@ -85,7 +86,7 @@ class TrainSection(Section):
     )  # fmt: skip
     max_tokens: int = setting(
         0, "Stop before training on more tokens than this. 0: no limit.", label="Stop after (tokens)", unit="tokens",
-        zero="off", step=Step(100_000), ge=0, le=10**15,
+        zero="off", used_if=_HAS_ROWS, step=Step(100_000), ge=0, le=10**15,
     )  # fmt: skip
     micro_batch_tokens: int = setting(
         2048,
@@ -98,7 +99,7 @@ class TrainSection(Section):
     )  # fmt: skip
     accumulation: int = setting(
         1, "Forward and backward passes per optimizer step. The loss is averaged over all of them.",
-        label="Gradient accumulation (passes per step)", step=Step(doubles=True), ge=1, le=4096,
+        label="Gradient accumulation (passes per step)", used_if=_HAS_ROWS, step=Step(doubles=True), ge=1, le=4096,
     )  # fmt: skip
     pack: bool = setting(
         True, "Pack several rows into one pass. Rows never see each other either way.",

@@ -78,6 +78,9 @@ class RunEnvironment(Record):
         description="How rows were laid out in a pass: packed, masked (packed, with masks of ours), "
         "padded, alone (a pass for each row), or documents (packed, with our own attention)."
     )
+    rewards: str = Field(
+        default="", description="Files with reward functions, each with its SHA-256; empty where rewards have none."
+    )
     memory_plan: str = Field(description='As the recipe\'s [memory] would pin it; "" where the engine had no choice.')
 
     def flat(self) -> dict[str, str | None]:

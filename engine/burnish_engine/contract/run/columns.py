@@ -79,6 +79,11 @@ class GrowingList(Generic[T]):
     def __len__(self) -> int:
         return self.length
 
+    @property
+    def last(self) -> T | None:
+        """The newest item; None if the list is empty."""
+        return self._items[self.length - 1] if self.length else None
+
     def items(self) -> list[T]:
         """Return a copy of the items."""
         return self._items[: self.length]

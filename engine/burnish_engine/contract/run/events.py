@@ -24,6 +24,7 @@ Phase = Literal[
     "weights",
     "checking",
     "dry_run",
+    "writing",
     "training",
     "evaluating",
     "sampling",
@@ -32,7 +33,7 @@ Phase = Literal[
     "paused",
 ]
 
-ProgressUnit = Literal["rows", "pairs", "layers", "checks"]
+ProgressUnit = Literal["rows", "pairs", "replies", "layers", "checks"]
 
 MOST_EVENTS = 10**9
 """Most events of a run."""
@@ -77,7 +78,7 @@ class PhaseChanged(_Event):
         description="loading: model files and tokenizer are opened. preparing: rows become tokens. weights: the model "
         "is loaded. checking: the guard looks at the run before its first step. dry_run: the longest pass and a save "
         "are tried. sampling: the model answers the fixed prompts. scoring: it answers held-out rows, and the replies "
-        "are scored."
+        "are scored. writing: it writes replies to learn from."
     )
     detail: str = ""
 
@@ -217,8 +218,8 @@ class EvaluationDone(_PairFigures):
     seconds: Number
     kl_to_base: Number | None = Field(
         default=None,
-        description="Preferences: mean divergence of the next token from the model without its adapter, nats a token, "
-        "over held-out prompts with their replies.",
+        description="Preferences and rewards: mean divergence of the next token from the model without its adapter, "
+        "nats a token, over held-out prompts with their replies.",
     )
 
 
@@ -254,6 +255,47 @@ class TaskScored(_Event):
     step: int
     score: TaskScore = TaskScore()
     seconds: Number
+
+
+class JudgedReply(Record):
+    """A reply of the model that was rewarded, shortened."""
+
+    prompt: str = Field(description="The end of the turns before it.")
+    reply: str
+    reward: Number
+
+
+class RewardsGiven(_Event):
+    """Replies that the model wrote while training were rewarded and learned from."""
+
+    type: Literal["rewards"] = "rewards"
+    step: int = Field(description="Optimizer steps made, those on these replies included.")
+    reward: Number = Field(description="Mean reward of a reply.")
+    spread: Number = Field(description="Standard deviation of the rewards over all replies.")
+    parts: dict[str, Number] = Field(default={}, description="Mean of each reward before its weight, by its name.")
+    replies: int = Field(description="Replies written.")
+    groups: int = Field(description="Prompts that they were written to.")
+    dropped_groups: int = Field(description="Groups whose rewards were all the same, which teach nothing.")
+    reply_tokens: Number = Field(description="Mean length of a reply.")
+    cut_replies: int = Field(description="Replies that were cut at the longest length.")
+    entropy: Number | None = Field(
+        default=None,
+        description="Mean negative log-probability of a token that was learned from, nats; null: none.",
+    )
+    kl: Number | None = Field(
+        default=None,
+        description="Estimated divergence from the model as training began, nats a token; null: none.",
+    )
+    clipped: Number = Field(default=0.0, description="Share of tokens left out because their ratio went too far.")
+    written_s: Number = Field(description="Time in which the replies were written, seconds.")
+    judged_s: Number = Field(description="Time in which they were rewarded, seconds.")
+    best: JudgedReply | None = Field(default=None, description="The reply with the highest reward.")
+    worst: JudgedReply | None = Field(default=None, description="The reply with the lowest reward.")
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens written a second."""
+        return self.replies * self.reply_tokens / self.written_s if self.written_s else 0.0
 
 
 class SampleDone(_Event):
@@ -365,6 +407,7 @@ Event = Annotated[
     | GeneralTextDone
     | HeldOutPairsDone
     | TaskScored
+    | RewardsGiven
     | SampleDone
     | CheckpointSaved
     | CommandDone

@@ -29,6 +29,7 @@ from burnish_engine.contract.run.events import (
     PhaseChanged,
     PhaseProgress,
     PlanMade,
+    RewardsGiven,
     RolledBack,
     RunEnded,
     RunStarted,
@@ -144,6 +145,7 @@ class RunState:
         rollbacks: rollback events, in order.
         best: evaluation whose weights were kept, at the end of a run with early stopping.
         samples: replies to the fixed prompts, in order.
+        rewards: rewards of the replies that the model wrote to learn from, in order.
         warnings: warning events, in order.
         refused: last command if the engine refused it, else None.
         saved_step: step of the newest checkpoint; None before the first.
@@ -174,6 +176,7 @@ class RunState:
     rollbacks: tuple[RolledBack, ...] = ()
     best: BestKept | None = None
     samples: GrowingList[SampleDone] = field(default_factory=GrowingList)
+    rewards: GrowingList[RewardsGiven] = field(default_factory=GrowingList)
     warnings: GrowingList[Warned] = field(default_factory=GrowingList)
     refused: CommandDone | None = None
     saved_step: int | None = None
@@ -289,8 +292,9 @@ def _changes(state: RunState, event: Event) -> dict[str, Any]:
             }
         case EvaluationDone():
             return {"evaluations": state.evaluations.add(event)}
-        case SampleDone():
-            return {"samples": state.samples.append(event)}
+        case SampleDone() | RewardsGiven():
+            name = "samples" if isinstance(event, SampleDone) else "rewards"
+            return {name: getattr(state, name).append(event)}
         case RolledBack():
             return {**_cut(state, event.to_step), "rollbacks": (*state.rollbacks, event)}
         case RunEnded():
@@ -372,6 +376,7 @@ def _cut(state: RunState, safe: int) -> dict[str, Any]:
         **{name: _up_to(getattr(state, name), safe) for name in _MEASURES.values()},
         "checkpoints": state.checkpoints.cut(state.checkpoints.count_up_to(safe)),
         "samples": state.samples.keep([sample for sample in state.samples.items() if sample.step <= safe]),
+        "rewards": state.rewards.keep([given for given in state.rewards.items() if given.step <= safe]),
         "last_step": state.last_step if state.last_step and state.last_step.step <= safe else None,
     }
 

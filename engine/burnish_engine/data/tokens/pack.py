@@ -31,6 +31,24 @@ WINDOW_DOCUMENTS = 2048
 
 
 @dataclass(frozen=True, eq=False)
+class ReplyTerms:
+    """Terms by which replies that the model wrote itself are learned.
+
+    Attributes:
+        advantage: [sequences] reward of each reply less the mean of its group, perhaps divided by the group's spread.
+        share: [sequences] weight of each token of a reply in the loss of the whole step.
+        old: [supervised tokens] log-probability of each as the replies were written, nats, one reply after another;
+            None: the weights are still those that wrote them.
+        reference: the same under the model as training began; None where the objective compares with none.
+    """
+
+    advantage: npt.NDArray[np.float32]
+    share: npt.NDArray[np.float32]
+    old: npt.NDArray[np.float32] | None = None
+    reference: npt.NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class MicroBatch:
     """The data of one forward and backward pass: whole documents one after another, without padding. T tokens.
 
@@ -47,6 +65,7 @@ class MicroBatch:
         desirable: [rows] whether each document's reply is labeled good; so are replies without a label.
         mismatched: passes over the rows' prompts with replies to other prompts, which an estimate of the divergence
             from the reference needs (`data.tokens.mismatch`); empty where the objective needs none.
+        replies: terms of replies that the model wrote itself; None where rows are learned.
     """
 
     input_ids: npt.NDArray[np.int64]
@@ -57,6 +76,7 @@ class MicroBatch:
     reference: npt.NDArray[np.float32] | None = None
     desirable: npt.NDArray[np.bool_] | None = None
     mismatched: tuple[MicroBatch, ...] = ()
+    replies: ReplyTerms | None = None
 
     @property
     def tokens(self) -> int:

@@ -149,8 +149,9 @@ def generate_replies(
     *,
     batch_size: int | None = None,
     bases: Set[int] = frozenset(),
+    samplings: Sequence[Sampling] = (),
 ) -> list[GeneratedReply]:
-    """Generate greedy replies to many prompts, in their order, several at a time.
+    """Generate replies to many prompts, in their order, several at a time.
 
     Args:
         model: `TextGenerator`, decoder, or causal language model of transformers, in a PeftModel or not.
@@ -159,28 +160,32 @@ def generate_replies(
         max_new_tokens: most tokens of a reply.
         batch_size: most replies made at the same time; None: as many as the generator is good at.
         bases: places of prompts that are answered without the adapter.
+        samplings: how the tokens of each reply are chosen; empty: the likeliest ones.
     """
-    sampling = Sampling(max_tokens=max_new_tokens)
+    chosen = samplings or [Sampling(max_tokens=max_new_tokens)] * len(prompts)
     requests = [
-        ReplyRequest(prompt_ids(tokenizer, prompt), sampling, place in bases) for place, prompt in enumerate(prompts)
+        ReplyRequest(prompt_ids(tokenizer, prompt), sampling, place in bases)
+        for place, (prompt, sampling) in enumerate(zip(prompts, chosen, strict=True))
     ]
     generator = as_text_generator(model)
     stops = set(stop_token_ids(tokenizer, *generator.ends))
     made: list[list[int]] = [[] for _ in requests]
     stopped = [False] * len(requests)
+    ends: list[int | None] = [None] * len(requests)
     kinds = 1 + (0 < len(bases) < len(prompts))  # a step reads the weights once for both
     together = batch_size or (PAGED_TOGETHER * kinds if generator.is_paged else _MOST_TOGETHER)
     for piece in generator.replies(requests, stops, together):
         made[piece.request] += piece.tokens
-        stopped[piece.request] = piece.stopped
+        stopped[piece.request], ends[piece.request] = piece.stopped, piece.end
     return [
         GeneratedReply(
             tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False),
             ended,
             len(tokens),
             tuple(tokens),
+            end,
         )
-        for tokens, ended in zip(made, stopped, strict=True)
+        for tokens, ended, end in zip(made, stopped, ends, strict=True)
     ]
 
 

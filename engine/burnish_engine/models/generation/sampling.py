@@ -55,12 +55,14 @@ class GeneratedReply:
         stopped: whether it ended by itself rather than at the token limit.
         tokens: number of tokens generated, the end-of-turn token not counted.
         ids: generated tokens, where they are kept; not compared when replies are.
+        end: token that ended it, where that is kept; None: it did not end by itself.
     """
 
     text: str
     stopped: bool
     tokens: int
     ids: tuple[int, ...] = field(default=(), compare=False)
+    end: int | None = field(default=None, compare=False)
 
 
 class ReplyStream(Iterator[str]):
@@ -100,8 +102,10 @@ def pick_token(logits: npt.NDArray[np.float32], sampling: Sampling, random: np.r
         return int(logits.argmax())
     scaled = logits.astype(np.float64) / sampling.temperature
     shares = np.exp(scaled - scaled.max())
-    order = np.argsort(-shares, kind="stable")
-    if 0 < sampling.top_k < len(shares):
+    limited = 0 < sampling.top_k < len(shares)
+    if limited or sampling.top_p < 1.0:  # else no order is needed, which takes longer than all the rest
+        order = np.argsort(-shares, kind="stable")
+    if limited:
         shares[order[sampling.top_k :]] = 0.0
     shares /= shares.sum()
     least = sampling.min_p * shares.max()

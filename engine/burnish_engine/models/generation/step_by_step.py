@@ -95,7 +95,7 @@ def _group(
             stopped = token in stops
             made[row] += not stopped
             ended = stopped or made[row] == samplings[row].max_tokens
-            pieces.append(ReplyPiece(row, [] if stopped else [token], ended, stopped))
+            pieces.append(ReplyPiece(row, [] if stopped else [token], ended, stopped, token if stopped else None))
             if ended:
                 living.remove(row)
             else:

@@ -33,12 +33,14 @@ class ReplyPiece:
         tokens: new tokens; the token that ends a reply is not among them.
         ended: whether the reply is whole.
         stopped: whether it ended by itself rather than at the token limit.
+        end: token that ended it; None where none did.
     """
 
     request: int
     tokens: Sequence[int]
     ended: bool = False
     stopped: bool = False
+    end: int | None = None
 
 
 @runtime_checkable

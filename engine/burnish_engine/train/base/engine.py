@@ -16,7 +16,8 @@ from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
-from burnish_engine.models.generation.sampling import GeneratedReply
+from burnish_engine.models.generation.sampling import GeneratedReply, Sampling
+from burnish_engine.train.base.policy import ReplyFigures
 
 TrainedKind = Literal["adapter", "model"]
 """Kind of training: an adapter, or every weight of the model. It also names the folder that holds the result."""
@@ -94,7 +95,8 @@ class StepResult:
         taken: whether the weights were updated; False where the gradient was not finite.
         loss_scale: factor on the loss (fp16), else 1.
         seconds: time from the end of the step before to the end of this one.
-        preference: figures of the step's preferences; None where it learns rows as they stand.
+        preference: figures of the step's preferences; None where it learns from none.
+        replies: figures of the replies that the model wrote itself; None where it learns from rows.
     """
 
     step: int
@@ -108,6 +110,7 @@ class StepResult:
     loss_scale: float
     seconds: float
     preference: PreferenceFigures | None = None
+    replies: ReplyFigures | None = None
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,8 @@ class Engine(Protocol):
             step: optimizer steps done so far.
             total_steps: optimizer steps of the whole run.
             total_micro_batches: micro-batches of the whole run.
-            source: micro-batches to train on instead of the run's own, as a dry run does.
+            source: micro-batches of the next step, to train on instead of the run's own. So does a dry run, and a run
+                that learns from replies of the model, which calls this before each step.
         """
         ...
 
@@ -227,6 +231,18 @@ class Engine(Protocol):
         """
         ...
 
+    def token_log_probs(self, request: EvaluationRequest, adapter: Path | bool = True) -> list[npt.NDArray[np.float32]]:
+        """Compute the log-probability (nats) of each supervised token.
+
+        Args:
+            request: documents of one sequence each.
+            adapter: as for `log_probs`.
+
+        Returns:
+            For each document, those of its supervised tokens in order.
+        """
+        ...
+
     def kl_to_base(self, request: EvaluationRequest) -> float | None:
         """Compute the mean divergence (nats a token) of the model from the one without its adapter.
 
@@ -245,8 +261,16 @@ class Engine(Protocol):
         """Whether replies take memory as they grow, so that any number may be asked for at once."""
         return False
 
-    def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:
-        """Generate greedy replies to prompts of token ids; the state of training stays as it was."""
+    def replies(
+        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, samplings: Sequence[Sampling] = ()
+    ) -> list[GeneratedReply]:
+        """Generate replies to prompts of token ids; the state of training stays as it was.
+
+        Args:
+            prompts: token ids of each prompt.
+            max_new_tokens: most tokens of a reply.
+            samplings: how the tokens of each reply are chosen; empty: the likeliest ones.
+        """
         ...
 
     def save_adapter(self, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
+from burnish_engine.contract.facts.task_score import TaskScore
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import TaskScored
 from burnish_engine.models.generation.generate import reply_groups
@@ -35,10 +36,13 @@ class TaskMeter:
             early: early stopping, which has seen the step's held-out loss.
         """
         last = early.best.step == step if early.is_on else step == self._inputs.budget.steps
-        return self._inputs.task is not None and (step == 0 or last)
+        shows_tricks = self._recipe.preference.learns_rewards  # only beside rewards that rise
+        return self._inputs.task is not None and (step == 0 or last or shows_tricks)
 
-    def measure(self, engine: Engine, step: int, early: EarlyStopping, ends: Callable[[], object]) -> None:
+    def measure(self, engine: Engine, step: int, early: EarlyStopping, ends: Callable[[], object]) -> TaskScore | None:
         """Score before the first step and after the last; with early stopping after each step that is the best so far.
+
+        Where rewards are learned, every evaluation is scored.
 
         Args:
             engine: loaded engine.
@@ -46,18 +50,22 @@ class TaskMeter:
             early: early stopping, which has seen the step's held-out loss.
             ends: function called between groups of replies, which carries out the user's commands and says whether the
                 run shall end; then nothing is recorded, and the score is made when the run continues.
+
+        Returns:
+            The score; None where none was due, or the run shall end.
         """
         task = self._inputs.task
         if task is None or not self.is_due(step, early):
-            return
+            return None
         self._recorder.phase("scoring")
         began = time.perf_counter()
         prompts = [self._inputs.prompt_ids(row.messages) for row in task.rows]
         found = self._replies(engine, prompts, task.section.max_tokens, ends)
         if found is None:
-            return
+            return None
         score = task.score([(reply.text, reply.stopped) for reply in found])
         self._recorder.emit(TaskScored(step=step, score=score, seconds=time.perf_counter() - began))
+        return score
 
     def _replies(
         self, engine: Engine, prompts: Sequence[list[int]], longest: int, ends: Callable[[], object]

@@ -67,6 +67,8 @@ class Validator:
         else:
             request = EvaluationRequest(rows, budget, lambda done: self._recorder.progress(done, len(rows)))
             loss, count = engine.held_out_loss(request)
+            if self._recipe.preference.learns_rewards:
+                figures["kl_to_base"] = engine.kl_to_base(EvaluationRequest(rows[:_KL_ROWS], budget))
         seconds = time.perf_counter() - began
         self.newest = EvaluationDone(step=step, loss=loss, tokens=count, seconds=seconds, **figures)
         self._recorder.emit(self.newest)

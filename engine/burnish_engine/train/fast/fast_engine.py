@@ -19,7 +19,6 @@ from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan, SaveLevel, places_alone
 from burnish_engine.contract.recipe.recipe import setting_notes
-from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.data.tokens.documents import lengths_of
 from burnish_engine.data.tokens.pack import MicroBatch, held_out_batches
 from burnish_engine.hardware.host.host_memory import host_memory
@@ -35,7 +34,7 @@ from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.generation.generate import generate_replies
 from burnish_engine.models.generation.load_fast import declared_ends
 from burnish_engine.models.generation.paged.room import IdleMemory
-from burnish_engine.models.generation.sampling import GeneratedReply
+from burnish_engine.models.generation.sampling import GeneratedReply, Sampling
 from burnish_engine.train.base.engine import (
     SMALLEST,
     CountListener,
@@ -55,6 +54,7 @@ from burnish_engine.train.fast.fast_evaluate import (
     mean_loss,
     pass_losses,
     sequence_log_probs,
+    token_log_probs,
 )
 from burnish_engine.train.fast.fast_model import make_trainable
 from burnish_engine.train.fast.fast_support import adapter_coverage
@@ -66,8 +66,8 @@ from burnish_engine.train.fast.memory_choice import (
     pass_buckets,
     with_weights_on_host,
 )
-from burnish_engine.train.fast.packed_batch import BucketLayout, batch_content
-from burnish_engine.train.fast.prefetch import Prefetcher
+from burnish_engine.train.fast.packed_batch import BucketLayout, LearnedObjective, batch_content
+from burnish_engine.train.fast.prefetch import NumberedBatches, Prefetcher
 from burnish_engine.train.fast.smaller_plan import read_memory_plan, smaller_plan, what_changed
 from burnish_kernels.attention.op import tile_rows
 
@@ -181,7 +181,7 @@ class FastEngine(Engine):
                 self.layouts,
                 plan.layers,
                 lockable=lockable,
-                preference=self._preference,
+                objective=self._objective,
             )
         )
         self._trainer.cut_backward(backward_cuts(self._slices, plan))
@@ -194,9 +194,12 @@ class FastEngine(Engine):
         return self._slices
 
     @property
-    def _preference(self) -> PreferenceSection | None:
-        """Objective of preferences; None where rows are learned as they stand."""
-        return self._recipe.preference if self._recipe.preference.is_active else None
+    def _objective(self) -> LearnedObjective | None:
+        """Recipe section of the objective; None where rows are learned as they stand."""
+        preference = self._recipe.preference
+        if preference.learns_rewards:
+            return self._recipe.reinforce
+        return preference if preference.is_active else None
 
     @property
     @override
@@ -275,7 +278,7 @@ class FastEngine(Engine):
                 min(most_head_tokens, capacity if pinned else head_chunk_tokens(capacity, cuda=cuda)),
                 long_above=rope.long_above,
                 long_offset=rope.long_offset or 0,
-                content=batch_content(self._preference),
+                content=batch_content(self._objective),
             )
             for capacity in pass_buckets(section, self._stream)
         ]
@@ -289,12 +292,14 @@ class FastEngine(Engine):
         self._trainer.reset()
         exchange = self._exchange if source is None else None  # a dry run is this rank's alone
         self._trainer.exchange = exchange
+        passes = section.accumulation if source is None else len(source)
+        first = step * passes
         self._prefetcher = Prefetcher(
-            self._stream if source is None else source,
+            self._stream if source is None else NumberedBatches(source, first),
             self.layouts,
-            first=step * section.accumulation,
-            total=total_micro_batches,
-            accumulation=section.accumulation,
+            first=first,
+            total=total_micro_batches if source is None else first + passes,
+            accumulation=passes,
             learning_rate=lambda number: learning_rate(section, number, total_steps),
             pinned=self.model.device.type == "cuda",
             deal=exchange.deal if exchange else None,
@@ -340,6 +345,17 @@ class FastEngine(Engine):
             return sequence_log_probs(self.model.loaded.decoder, passes, each, progress)
 
     @override
+    def token_log_probs(self, request: EvaluationRequest, adapter: Path | bool = True) -> list[npt.NDArray[np.float32]]:
+        passes = self.evaluation_passes(request)
+        with (
+            self._trainer.on_stream(),
+            self.model.averaged(),
+            other_adapter(self.model, adapter, self._on_stream),
+            self._trainer.idle_memory(),
+        ):
+            return token_log_probs(self.model.loaded.decoder, passes)
+
+    @override
     def kl_to_base(self, request: EvaluationRequest) -> float | None:
         passes = self.evaluation_passes(request)
         with self._trainer.on_stream(), self.model.averaged(), self._trainer.idle_memory():
@@ -368,9 +384,13 @@ class FastEngine(Engine):
         return self._generator.is_paged
 
     @override
-    def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:
+    def replies(
+        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, samplings: Sequence[Sampling] = ()
+    ) -> list[GeneratedReply]:
         with self._on_stream(), self.model.averaged():
-            return generate_replies(self._generator, self._tokenizer, list(prompts), max_new_tokens)
+            return generate_replies(
+                self._generator, self._tokenizer, list(prompts), max_new_tokens, samplings=samplings
+            )
 
     @override
     def save_adapter(self, folder: Path) -> None:

@@ -86,19 +86,30 @@ def sequence_log_probs(
     """
     total = sum(len(group) for group in passes.batches.groups)
     found_NS, read = np.zeros((total, each), dtype=np.float32), 0
-    with without_dropout(decoder):
-        for batch in passes.batches:
-            fields, counts = _upload(decoder, passes.layout, batch)
-            if not counts.head_chunks:
-                continue
-            losses = list(_losses(decoder, passes.layout, fields, counts.head_chunks))
-            loss_R = torch.cat(losses).double().cpu().numpy()[: counts.supervised]
-            sequences = np.repeat(np.arange(len(batch.boundaries) - 1), batch.sequence_tokens)
-            sums = np.bincount(sequences, loss_R, minlength=len(batch.boundaries) - 1)
-            found_NS[list(batch.rows)] = -sums.reshape(-1, each)
-            read += len(batch.rows)
-            progress(read)
+    for batch, loss_R in _token_losses(decoder, passes):
+        sequences = np.repeat(np.arange(len(batch.boundaries) - 1), batch.sequence_tokens)
+        sums = np.bincount(sequences, loss_R, minlength=len(batch.boundaries) - 1)
+        found_NS[list(batch.rows)] = -sums.reshape(-1, each)
+        read += len(batch.rows)
+        progress(read)
     return found_NS
+
+
+@torch.no_grad()
+def token_log_probs(decoder: Decoder, passes: EvaluationPasses) -> list[npt.NDArray[np.float32]]:
+    """Compute the log-probability (nats) of each supervised token of documents of one sequence each.
+
+    Args:
+        decoder: decoder with the adapter that its compute copies hold; dropout is switched off meanwhile.
+        passes: passes that hold each document once.
+    """
+    total = sum(len(group) for group in passes.batches.groups)
+    found = [np.zeros(0, dtype=np.float32)] * total
+    for batch, loss_R in _token_losses(decoder, passes):
+        parts = np.split(-loss_R.astype(np.float32), np.cumsum(batch.sequence_tokens)[:-1])
+        for row, part in zip(batch.rows, parts, strict=True):
+            found[row] = part
+    return found
 
 
 @torch.no_grad()
@@ -145,6 +156,16 @@ def _upload(decoder: Decoder, layout: BucketLayout, batch: MicroBatch) -> tuple[
     buffer = torch.zeros(layout.size, dtype=torch.int32)
     counts = fill_buffer(batch, layout, buffer.numpy())
     return layout.views(buffer.to(decoder.device)), counts
+
+
+def _token_losses(decoder: Decoder, passes: EvaluationPasses) -> Iterator[tuple[MicroBatch, npt.NDArray[np.float64]]]:
+    """Yield each pass that has supervised tokens, with their cross entropy, one sequence after another."""
+    with without_dropout(decoder):
+        for batch in passes.batches:
+            fields, counts = _upload(decoder, passes.layout, batch)
+            if counts.head_chunks:
+                losses = list(_losses(decoder, passes.layout, fields, counts.head_chunks))
+                yield batch, torch.cat(losses).double().cpu().numpy()[: counts.supervised]
 
 
 def _losses(decoder: Decoder, layout: BucketLayout, fields: BatchFields, chunks: int) -> Iterator[torch.Tensor]:

@@ -11,7 +11,7 @@ One step (`FastTrainer.step`), and the file of each part:
         for each chunk of supervised tokens:                    # micro_batch_step.py: logits of one chunk at a time
             loss_sum += cross_entropy(head(hidden[chunk])) / n  # kernel cross_entropy; n: the step's supervised tokens
             hidden_gradient[chunk] = head gradient              # models/decoder/decoder.py
-        scale gradients of preferences                          # reply_weights.py: by base/preference.py
+        scale gradients of preferences and own replies          # reply_weights.py: base/preference.py, base/policy.py
         decoder.backward(hidden_gradient)                       # models/decoder/decoder.py: adds to fp32 gradients
     add up gradients and losses of all ranks, if several        # base/exchange.py; train/parallel/
     optimizer.step()                                            # train/optimizers/; how far to clip: kernel adamw
@@ -30,23 +30,24 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import SimpleNamespace
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 
 from burnish_engine.contract.garbage import collection_paused
 from burnish_engine.contract.recipe.memory_plan import SaveLevel
-from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
+from burnish_engine.contract.recipe.recipe_reinforce import ReinforceSection
 from burnish_engine.contract.recipe.recipe_train import TrainSection
 from burnish_engine.models.decoder.layer_tensors import OFFLOADING
 from burnish_engine.models.device.device import is_out_of_memory
 from burnish_engine.models.host_memory.offloader import Offloader
 from burnish_engine.train.base.engine import StepResult, whole_update
 from burnish_engine.train.base.exchange import GradientExchange
+from burnish_engine.train.base.policy import figures_from
 from burnish_engine.train.base.preference import figures_of
 from burnish_engine.train.fast.fast_model import TrainableDecoder
 from burnish_engine.train.fast.micro_batch_step import CaptureMode, MicroBatchStep
-from burnish_engine.train.fast.packed_batch import BucketLayout
+from burnish_engine.train.fast.packed_batch import BucketLayout, LearnedObjective
 from burnish_engine.train.fast.prefetch import HostBatch, Prefetcher, StepFacts
 from burnish_engine.train.fast.reply_weights import SUMS, KlEstimate
 from burnish_kernels.adamw.op import GRADIENT_NORM, LOSS_SCALE, TAKEN
@@ -67,7 +68,7 @@ class FastTrainer:
         levels: save level of each layer.
         graphs: whether to capture CUDA graphs after the first step.
         lockable: bytes of host memory that may be page-locked; None: as the system allows.
-        preference: objective, where the layouts are of preferences.
+        objective: recipe section of the objective, where the layouts are not of rows as they stand.
 
     Attributes:
         offloader: host memory of offloaded activations; None where no layer offloads.
@@ -87,19 +88,19 @@ class FastTrainer:
         *,
         graphs: bool = True,
         lockable: int | None = None,
-        preference: PreferenceSection | None = None,
+        objective: LearnedObjective | None = None,
     ) -> None:
         device = model.device
         self.model, self._section = model, section
         size = max(layout.size for layout in layouts)
         self._inputs = torch.zeros(size, dtype=torch.int32, device=device)
-        self._loss_sum = torch.zeros(SUMS if preference else 1, dtype=torch.float32, device=device)
+        self._loss_sum = torch.zeros(SUMS if objective else 1, dtype=torch.float32, device=device)
         offloads = bool(OFFLOADING.intersection(levels))
         self.offloader = Offloader(device, max(layout.capacity for layout in layouts), lockable) if offloads else None
         self._kl = KlEstimate(device)
         self.steps = {
             layout: MicroBatchStep(
-                model, layout, self._inputs, levels, self._loss_sum, self.offloader, preference, self._kl
+                model, layout, self._inputs, levels, self._loss_sum, self.offloader, objective, self._kl
             )
             for layout in layouts
         }
@@ -110,7 +111,7 @@ class FastTrainer:
             torch.cuda.empty_cache()  # what loading left unused is another stream's, and no pass could take it
         self._update_graph: torch.cuda.CUDAGraph | None = None
         self._updated = False  # its kernels are loaded: what is loaded within a capture breaks it
-        self._results = _Readback(device, preference, self._check_ranks)
+        self._results = _Readback(device, objective, self._check_ranks)
         self.ran: set[BucketLayout] = set()
         self.estimated: set[BucketLayout] = set()  # those in which mismatched documents were read
         self._is_cut = False
@@ -336,9 +337,9 @@ def dropout_seed(run_seed: int, index: int) -> int:
 class _Readback:
     """Copies the status of queued steps to the host and turns it into results as it arrives."""
 
-    def __init__(self, device: torch.device, preference: PreferenceSection | None, check: Callable[[], None]) -> None:
-        self._cuda, self._preference, self._check = device.type == "cuda", preference, check
-        count, losses = 4 * AHEAD, SUMS if preference else 1
+    def __init__(self, device: torch.device, objective: LearnedObjective | None, check: Callable[[], None]) -> None:
+        self._cuda, self._objective, self._check = device.type == "cuda", objective, check
+        count, losses = 4 * AHEAD, SUMS if objective else 1
         self._slots = torch.zeros(count, _LOSS + losses, dtype=torch.float32, pin_memory=self._cuda)
         self._next = 0
         self._pending: deque[tuple[StepFacts, int, _Moment, _Moment]] = deque()
@@ -400,10 +401,17 @@ class _Readback:
                     taken=bool(values[TAKEN]) or not facts.supervised,
                     loss_scale=values[LOSS_SCALE],
                     seconds=_seconds(began, end),
-                    preference=figures_of(self._preference, values[_LOSS + 1 :]) if self._preference else None,
+                    **self._figures(values[_LOSS + 1 :]),
                 )
             )
         return len(self._pending)
+
+    def _figures(self, values: Sequence[float]) -> dict[str, Any]:
+        if self._objective is None:
+            return {}
+        if isinstance(self._objective, ReinforceSection):
+            return {"replies": figures_from(self._objective, values)}
+        return {"preference": figures_of(self._objective, values)}
 
 
 def _seconds(began: _Moment, end: _Moment) -> float:

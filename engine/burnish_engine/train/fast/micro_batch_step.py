@@ -23,13 +23,12 @@ import torch
 
 from burnish_engine.contract.garbage import collection_paused
 from burnish_engine.contract.recipe.memory_plan import SaveLevel
-from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
 from burnish_engine.models.decoder.decoder import ForwardPass
 from burnish_engine.models.decoder.layer_tensors import OFFLOADING
 from burnish_engine.models.host_memory.offloader import Offloader
 from burnish_engine.train.fast.fast_evaluate import without_dropout
 from burnish_engine.train.fast.fast_model import TrainableDecoder
-from burnish_engine.train.fast.packed_batch import BatchCounts, BucketLayout, sequence_metadata
+from burnish_engine.train.fast.packed_batch import BatchCounts, BucketLayout, LearnedObjective, sequence_metadata
 from burnish_engine.train.fast.reply_weights import KlEstimate, token_weights
 from burnish_kernels.cross_entropy import op as cross_entropy
 
@@ -46,9 +45,9 @@ class MicroBatchStep:
         inputs: int32 on the device, at least `layout.size` elements; upload a micro-batch there, then `run`.
         levels: save level of each layer.
         loss_sum: fp32 [1] on the device; each micro-batch adds its summed loss times the normalizer. Of preferences,
-            fp32 [SUMS]: also the fields of `PreferenceFigures`.
+            fp32 [SUMS]: also the fields of `PreferenceFigures` or `ReplyFigures`.
         offloader: host memory of offloaded activations; None: one of this bucket's own, if a layer offloads.
-        preference: objective, where the layout is of preferences.
+        objective: recipe section of the objective, where the layout is not of rows as they stand.
         kl: estimate of the step's divergence, which all buckets share; None: one of this bucket's own.
     """
 
@@ -60,11 +59,11 @@ class MicroBatchStep:
         levels: Sequence[SaveLevel],
         loss_sum: torch.Tensor,
         offloader: Offloader | None = None,
-        preference: PreferenceSection | None = None,
+        objective: LearnedObjective | None = None,
         kl: KlEstimate | None = None,
     ) -> None:
-        assert (layout.content != "rows") == (preference is not None)
-        self.layout, self._preference, self._kl = layout, preference, kl or KlEstimate(inputs.device)
+        assert (layout.content != "rows") == (objective is not None)
+        self.layout, self._objective, self._kl = layout, objective, kl or KlEstimate(inputs.device)
         if offloader is None and OFFLOADING.intersection(levels):
             offloader = Offloader(inputs.device, layout.capacity)
         self._offloader = offloader
@@ -189,7 +188,7 @@ class MicroBatchStep:
         self._done = decoder.forward(ids_T, self.metadata, levels=self._levels, offloader=self._offloader)
         self._gradient_TE = decoder.new_gradient(self._done)
         self._chunk.zero_()
-        if self._preference:
+        if self._objective:
             self._loss_R = torch.zeros(self.layout.head_capacity, dtype=torch.float32, device=ids_T.device)
 
     def _head_chunk(self) -> None:
@@ -198,7 +197,7 @@ class MicroBatchStep:
         assert gradient_TE is not None
         fields, decoder = self._fields, self._model.loaded.decoder
         rows, targets, loss, logits = self._chunk_logits(done)
-        scale = self._unit if self._preference else fields.normalizer * self._model.optimizer.loss_scale
+        scale = self._unit if self._objective else fields.normalizer * self._model.optimizer.loss_scale
         cross_entropy.loss_and_gradient_(logits, targets, loss, scale, softcap=decoder.spec.logit_softcap)
         gradient_TE[:, : decoder.spec.hidden_size].index_copy_(0, rows.long(), decoder.head_gradient(logits))
         if self._loss_R is None:
@@ -223,9 +222,9 @@ class MicroBatchStep:
     def _begin_backward(self) -> Iterator[int]:
         assert self._done is not None
         assert self._gradient_TE is not None
-        if self._preference:
+        if self._objective:
             assert self._loss_R is not None
-            weight_T = token_weights(self._preference, self._fields, self._loss_R, self._loss_sum, self._kl)
+            weight_T = token_weights(self._objective, self._fields, self._loss_R, self._loss_sum, self._kl)
             weight_T = weight_T * self._model.optimizer.loss_scale
             self._gradient_TE[:, : self._model.loaded.decoder.spec.hidden_size].mul_(weight_T[:, None])
         return self._model.loaded.decoder.backward_layers(self._done, self._gradient_TE, self.metadata)

@@ -35,6 +35,7 @@ import numpy.typing as npt
 import torch
 
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
+from burnish_engine.contract.recipe.recipe_reinforce import ReinforceSection
 from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_kernels.attention.documents import Documents
@@ -48,16 +49,20 @@ PADDING_DOCUMENT_TOKENS = 16
 _ALIGNMENT = 32  # elements: each field begins on a cache line, and every pointer is a multiple of 16 bytes
 _FLOATS = {
     "normalizer", "learning_rate", "chosen_normalizer", "good_scale", "bad_scale", "sequence_tokens_S", "reference_S",
-    "desirable_S",
+    "desirable_S", "has_old", "advantage_S", "share_S", "old_R", "reference_R",
 }  # fmt: skip
 _SCALAR_STRIDE = 4  # elements: so that a pointer to any scalar is a multiple of 16 bytes as well
-BatchContent = Literal["rows", "pairs", "labels"]
-"""Content of micro-batches: rows as they stand, preference pairs, or replies labeled good or bad."""
+BatchContent = Literal["rows", "pairs", "labels", "own"]
+"""Content of micro-batches: rows as they stand, preference pairs, replies labeled good or bad, or the model's own."""
+LearnedObjective = PreferenceSection | ReinforceSection
+"""Recipe section of an objective that weighs tokens by more than their count."""
 
 
-def batch_content(preference: PreferenceSection | None) -> BatchContent:
+def batch_content(objective: LearnedObjective | None) -> BatchContent:
     """Return the content of micro-batches for an objective; None: rows are learned as they stand."""
-    return "rows" if preference is None else "labels" if preference.learns_labels else "pairs"
+    if isinstance(objective, ReinforceSection):
+        return "own"
+    return "rows" if objective is None else "labels" if objective.learns_labels else "pairs"
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,11 @@ class BatchFields:
         sequence_tokens_S: fp32, supervised tokens of each sequence; 0 behind the last.
         reference_S: fp32, log-probability of each sequence under the reference; 0 where the objective needs none.
         desirable_S: fp32, 1 where the reply is labeled good, else 0.
+        has_old: [1] fp32, 1 where `old_R` is known, else 0; this and the following of own replies only.
+        advantage_S: fp32, see `ReplyTerms`; 0 behind the last reply.
+        share_S: fp32, see `ReplyTerms`; 0 behind the last reply.
+        old_R: fp32, see `ReplyTerms`; 0 in the padding.
+        reference_R: fp32, see `ReplyTerms`; 0 in the padding.
     """
 
     normalizer: Any
@@ -121,6 +131,11 @@ class BatchFields:
     sequence_tokens_S: Any = None
     reference_S: Any = None
     desirable_S: Any = None
+    has_old: Any = None
+    advantage_S: Any = None
+    share_S: Any = None
+    old_R: Any = None
+    reference_R: Any = None
 
 
 @dataclass(frozen=True)
@@ -189,7 +204,12 @@ class BucketLayout:
             "head_position_R": self.head_capacity,
             "head_target_R": self.head_capacity,
         }
-        if self.content != "rows":
+        if self.content == "own":
+            lengths["has_old"] = 1
+            lengths["sequence_T"] = self.capacity
+            lengths["sequence_tokens_S"] = lengths["advantage_S"] = lengths["share_S"] = self.sequences
+            lengths["old_R"] = lengths["reference_R"] = self.head_capacity
+        elif self.content != "rows":
             lengths["chosen_normalizer"] = lengths["good_scale"] = lengths["bad_scale"] = 1
             lengths["sequence_T"] = self.capacity
             lengths["sequence_tokens_S"] = lengths["reference_S"] = self.sequences
@@ -256,6 +276,10 @@ def fill_buffer(batch: MicroBatch, layout: BucketLayout, buffer: Int32s) -> Batc
     fields.head_target_R[supervised:] = IGNORED
     if layout.content != "rows":
         _fill_sequences(batch, layout, fields)
+    if layout.content == "own":
+        _fill_terms(batch, fields)
+    elif layout.content != "rows":
+        _fill_preferences(batch, layout, fields)
     return BatchCounts(tokens, supervised, len(batch.boundaries) - 1, -(-supervised // layout.head_chunk_tokens))
 
 
@@ -270,7 +294,7 @@ def write_scalars(scalars: StepScalars, layout: BucketLayout, buffer: Int32s) ->
     fields = layout.arrays(buffer)
     fields.normalizer[0] = scalars.normalizer
     fields.learning_rate[0] = scalars.learning_rate
-    if layout.content != "rows":
+    if layout.content in ("pairs", "labels"):
         fields.chosen_normalizer[0] = scalars.chosen_normalizer
         fields.good_scale[0], fields.bad_scale[0] = scalars.good_scale, scalars.bad_scale
 
@@ -281,12 +305,29 @@ def _fill_sequences(batch: MicroBatch, layout: BucketLayout, fields: BatchFields
     fields.sequence_T[batch.tokens :] = layout.sequences - 1
     fields.sequence_tokens_S[:count] = batch.sequence_tokens
     fields.sequence_tokens_S[count:] = 0
+
+
+def _fill_preferences(batch: MicroBatch, layout: BucketLayout, fields: BatchFields) -> None:
+    count = len(batch.boundaries) - 1
     fields.reference_S[:] = 0
     if batch.reference is not None:
         fields.reference_S[:count] = batch.reference
     fields.desirable_S[:] = 0
     if layout.content == "labels" and batch.desirable is not None:
         fields.desirable_S[:count] = batch.desirable
+
+
+def _fill_terms(batch: MicroBatch, fields: BatchFields) -> None:
+    for name in ("has_old", "advantage_S", "share_S", "old_R", "reference_R"):
+        getattr(fields, name)[:] = 0
+    terms = batch.replies
+    if terms is None:  # rows of the data, which nothing is learned from
+        return
+    fields.has_old[0] = terms.old is not None
+    fields.advantage_S[: len(terms.advantage)], fields.share_S[: len(terms.share)] = terms.advantage, terms.share
+    for field, values in ((fields.old_R, terms.old), (fields.reference_R, terms.reference)):
+        if values is not None:
+            field[: len(values)] = values
 
 
 def layout_for(tokens: int, layouts: Sequence[BucketLayout]) -> BucketLayout:

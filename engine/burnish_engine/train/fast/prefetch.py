@@ -82,6 +82,22 @@ class HostBatch:
     is_last: bool
 
 
+@dataclass(frozen=True)
+class NumberedBatches:
+    """The micro-batches of one step, by their numbers among those of all steps.
+
+    Attributes:
+        batches: micro-batches of the step.
+        first: number of the first one.
+    """
+
+    batches: Sequence[MicroBatch]
+    first: int
+
+    def __getitem__(self, index: int) -> MicroBatch:
+        return self.batches[index - self.first]
+
+
 class Prefetcher:
     """Lays out micro-batches `first` to `total` of a stream ahead of use; a context manager for one consumer thread.
 
@@ -101,7 +117,7 @@ class Prefetcher:
 
     def __init__(
         self,
-        source: BatchStream | Sequence[MicroBatch],
+        source: BatchStream | NumberedBatches | Sequence[MicroBatch],
         layouts: Sequence[BucketLayout],
         *,
         first: int,
@@ -255,7 +271,7 @@ class Prefetcher:
 
     def _scalars(self, batches: Sequence[MicroBatch], supervised: int, learning_rate: float) -> StepScalars:
         content = self._layouts[0].content
-        if content == "rows":
+        if content in ("rows", "own"):
             return StepScalars(1 / max(supervised, 1), learning_rate)
         rows = sum(len(batch.rows) for batch in batches)
         if content == "labels":

@@ -1,4 +1,4 @@
-"""Weights of the tokens' unit gradients in a pass of preferences, computed on the device from the tokens' losses.
+"""Weights of the tokens' unit gradients in a pass of preferences or own replies, computed on the device from losses.
 
 Sums over the tokens of a sequence are sums of whole numbers: these add up to the same in any order, so packing, chunks
 and the device's scheduling change no bit.
@@ -9,13 +9,15 @@ from __future__ import annotations
 import torch
 
 from burnish_engine.contract.recipe.recipe_preference import PreferenceSection
+from burnish_engine.contract.recipe.recipe_reinforce import ReinforceSection
+from burnish_engine.data.tokens.pack import IGNORED
+from burnish_engine.train.base.policy import UNITS_PER_NAT, TokenTerms, token_losses, whole_units
 from burnish_engine.train.base.preference import PairLogProbs, label_losses, pair_losses
 from burnish_engine.train.fast.packed_batch import BatchFields
 
 SUMS = 8
 """Sums that a step over preferences reports: its loss and the fields of `PreferenceFigures`."""
 _SFT, _KL = 6, 7
-_UNITS_PER_NAT = 2.0**32  # whole numbers that a nat is divided into; sums of 2^31 nats fit
 
 
 class KlEstimate:
@@ -31,7 +33,7 @@ class KlEstimate:
 
     def subtract(self, values: torch.Tensor) -> None:
         """Subtract losses of tokens (their log-probabilities, negated), or log-probabilities under the reference."""
-        self._units += _units(values).sum()
+        self._units += whole_units(values).sum()
         self._strange += values.sum() * 0.0
 
     def value(self, normalizer: torch.Tensor) -> torch.Tensor:
@@ -40,7 +42,7 @@ class KlEstimate:
         Args:
             normalizer: [1] 1 / replies of the step.
         """
-        mean = (self._units.double() / -_UNITS_PER_NAT * normalizer).float() + self._strange
+        mean = (self._units.double() / -UNITS_PER_NAT * normalizer).float() + self._strange
         return mean.clamp(min=0.0)
 
     def reset(self) -> None:
@@ -50,22 +52,28 @@ class KlEstimate:
 
 
 def token_weights(
-    preference: PreferenceSection, fields: BatchFields, loss_R: torch.Tensor, sums: torch.Tensor, kl: KlEstimate
+    objective: PreferenceSection | ReinforceSection,
+    fields: BatchFields,
+    loss_R: torch.Tensor,
+    sums: torch.Tensor,
+    kl: KlEstimate,
 ) -> torch.Tensor:
-    """Compute the losses of a pass's pairs or labeled replies, and the weight [T] of each token's unit gradient.
+    """Compute the losses of a pass's pairs, labeled or own replies, and the weight [T] of each token's unit gradient.
 
     Args:
-        preference: recipe section with the objective.
+        objective: recipe section with the objective.
         fields: uploaded micro-batch.
         loss_R: cross entropy of each row of the head, nats; 0 in padding.
         sums: [SUMS] sums of the step, added to.
         kl: estimate of the step's divergence.
     """
+    if isinstance(objective, ReinforceSection):
+        return _weigh_own(objective, fields, loss_R, sums)
     units_S = torch.zeros(len(fields.sequence_tokens_S), dtype=torch.int64, device=loss_R.device)
-    units_S.index_add_(0, fields.sequence_T.index_select(0, fields.head_position_R), _units(loss_R))
-    log_prob_S = (units_S.double() / -_UNITS_PER_NAT).float()
-    weigh = _weigh_labels if preference.learns_labels else _weigh_pairs
-    weight_S = weigh(preference, fields, log_prob_S, sums, kl)
+    units_S.index_add_(0, fields.sequence_T.index_select(0, fields.head_position_R), whole_units(loss_R))
+    log_prob_S = (units_S.double() / -UNITS_PER_NAT).float()
+    weigh = _weigh_labels if objective.learns_labels else _weigh_pairs
+    weight_S = weigh(objective, fields, log_prob_S, sums, kl)
     sums[:1].add_(loss_R.sum() * 0.0)  # 0, or not a number where a loss is none, which whole numbers do not show
     return weight_S.index_select(0, fields.sequence_T)
 
@@ -100,5 +108,25 @@ def _weigh_labels(
     return -found.slope_S * real_S * row
 
 
-def _units(nats: torch.Tensor) -> torch.Tensor:
-    return (nats.double() * _UNITS_PER_NAT).round_().long()
+def _weigh_own(
+    section: ReinforceSection, fields: BatchFields, loss_R: torch.Tensor, sums: torch.Tensor
+) -> torch.Tensor:
+    log_prob_R, place_R = -loss_R, fields.head_position_R
+    is_old = fields.has_old > 0
+    terms = TokenTerms(
+        log_prob_R=log_prob_R,
+        sequence_R=fields.sequence_T.index_select(0, place_R),
+        tokens_S=fields.sequence_tokens_S,
+        advantage_S=fields.advantage_S,
+        share_S=fields.share_S,
+        old_R=torch.where(is_old, fields.old_R, log_prob_R),
+        reference_R=fields.reference_R,
+    )
+    found = token_losses(section, terms)
+    real_R = (fields.head_target_R != IGNORED).to(loss_R.dtype)
+    token = fields.normalizer
+    sums[:1].add_((found.loss_R * real_R).sum())
+    figures_3R = torch.stack([loss_R, found.kl_R, found.clipped_R])
+    sums[1:4].add_((figures_3R * real_R).sum(dim=1) * token)
+    # The rows of the padding share one place, whose unit gradient is 0.
+    return torch.zeros_like(fields.sequence_T, dtype=loss_R.dtype).index_copy_(0, place_R.long(), -found.slope_R)

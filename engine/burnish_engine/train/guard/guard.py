@@ -12,7 +12,7 @@ from burnish_engine.contract.errors import DivergedError
 from burnish_engine.contract.facts.coverage import Coverage
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.card import CardGuard
-from burnish_engine.contract.run.events import EvaluationDone, GuardReported, Verdict
+from burnish_engine.contract.run.events import EvaluationDone, GuardReported, RewardsGiven, Verdict
 from burnish_engine.contract.wording.tables import CHECKS, Check
 from burnish_engine.data.prepare import PreparedDataset
 from burnish_engine.data.tokens.tokenize import Document
@@ -27,6 +27,7 @@ from burnish_engine.train.guard.engine_probe import Audit
 from burnish_engine.train.guard.findings import GuardFinding, foremost
 from burnish_engine.train.guard.preference_watch import PreferenceWatch
 from burnish_engine.train.guard.record import GuardRecord
+from burnish_engine.train.guard.reward_watch import RewardWatch
 from burnish_engine.train.guard.watch import Trouble, Watch
 
 When = Literal["before", "after_warmup", "training", "end"]
@@ -75,6 +76,7 @@ class Guard:
     Attributes:
         watch: checks on the numbers of every step.
         preference: checks on the figures of preferences.
+        reward: checks on rewards, where replies of the model are learned from.
     """
 
     def __init__(self, facts: GuardInputs, report: Report, progress: Progress = lambda *_: None) -> None:
@@ -83,6 +85,7 @@ class Guard:
         self.watch = Watch(section, facts.precision)
         warmup = warmup_steps(facts.recipe.train, facts.total_steps)
         self.preference = PreferenceWatch(facts.recipe.preference, warmup)
+        self.reward = RewardWatch(facts.recipe.reinforce)
         self._action, self._probes = section.action, section.probes and section.action != "off"
         self._rows: Sequence[Document] = probe_checks.choose_rows(facts.data.train) if self._probes else []
         self._passed: list[Check] = []
@@ -161,6 +164,8 @@ class Guard:
 
     def evaluated(self, step: int, loss: float) -> None:
         """Check a held-out loss against the earlier ones."""
+        if self._facts.recipe.preference.learns_rewards:
+            return  # that loss is not what is learned
         finding = self.watch.evaluated(loss)
         if finding and self._action != "off":
             self._conclude("training", step, [finding])
@@ -168,6 +173,28 @@ class Guard:
     def evaluated_preferences(self, event: EvaluationDone) -> None:
         """Check the figures of preferences on held-out rows against the earlier ones."""
         found = self.preference.evaluated(event)
+        if self._action != "off":
+            self._conclude("training", event.step, found)
+
+    def rewarded(self, event: RewardsGiven) -> None:
+        """Check the rewards of a round of replies.
+
+        Raises:
+            DivergedError: A finding stops the run.
+        """
+        found = self.reward.rewarded(event)
+        if self._action != "off":
+            self._conclude("training", event.step, found)
+
+    def scored(self, step: int, share: float) -> None:
+        """Check a held-out score against the rewards so far."""
+        found = self.reward.scored(share)
+        if self._action != "off":
+            self._conclude("training", step, found)
+
+    def evaluated_rewards(self, event: EvaluationDone) -> None:
+        """Check how far from the base a model that learns from rewards is."""
+        found = self.reward.evaluated(event.kl_to_base)
         if self._action != "off":
             self._conclude("training", event.step, found)
 
@@ -190,7 +217,13 @@ class Guard:
         self._measured = []
         if self._probes:
             found += run("the last look of the guard", lambda engine: self._check_end(engine, step, whole=whole))
-        self._conclude("end", step, found, [*self.watch.seen(), *self.preference.seen(), *self._measured], began)
+        self._conclude(
+            "end",
+            step,
+            found,
+            [*self.watch.seen(), *self.preference.seen(), *self.reward.seen(), *self._measured],
+            began,
+        )
 
     def record_state(self, record: GuardRecord) -> GuardRecord:
         """Return the record with the guard's state filled in."""
@@ -198,6 +231,7 @@ class Guard:
             update={
                 "watch": self.watch.state,
                 "preference": self.preference.state,
+                "reward": self.reward.state,
                 "told": self._reported,
                 "passed": list(self._passed),
             }
@@ -207,6 +241,7 @@ class Guard:
         """Restore the guard's state from a checkpoint's record."""
         self.watch.state = record.watch.model_copy(deep=True)
         self.preference.state = record.preference.model_copy(deep=True)
+        self.reward.state = record.reward.model_copy(deep=True)
         self._reported = record.told
         self._failed = {self._reported.check} if self._reported else set()
         self._passed = list(record.passed)

@@ -8,6 +8,7 @@ from burnish_engine.contract.run.card import CardRollback
 from burnish_engine.contract.wording.tables import Check
 from burnish_engine.train.guard.findings import GuardFinding
 from burnish_engine.train.guard.preference_watch import PreferenceState
+from burnish_engine.train.guard.reward_watch import RewardState
 from burnish_engine.train.guard.watch import WatchState
 from burnish_engine.train.lifecycle.checkpoint import Position
 from burnish_engine.train.lifecycle.early_stopping import BestSoFar
@@ -20,6 +21,7 @@ class GuardRecord(BaseModel):
 
     watch: WatchState = WatchState()
     preference: PreferenceState = PreferenceState()
+    reward: RewardState = RewardState()
     told: GuardFinding | None = None
     passed: list[Check] = []
     best: BestSoFar = BestSoFar()

@@ -154,7 +154,8 @@ class Watch:
         if not math.isfinite(result.loss):
             return values
         losses = self.state.losses
-        if result.preference:  # some losses of pairs come near 0 or reach it, and single pairs have ten times others'
+        # Some losses of pairs come near 0 or reach it, and single pairs have ten times others'; rewards' are about 0.
+        if result.preference or result.replies:
             return ""
         if is_spike(result.loss, result.supervised, losses, self.state.counts):
             return f"{values}, where the steps before had a median loss of {statistics.median(losses):.6g}"
@@ -201,7 +202,7 @@ class Watch:
         state.rate_seen = state.rate_seen or result.learning_rate != 0.0
         if not state.rate_seen and state.taken >= _NO_RATE:
             found.append(findings.learning_rate(state.taken))
-        if result.preference:
+        if result.preference or result.replies:
             return found
         state.zero_gradients = state.zero_gradients + 1 if result.grad_norm == 0.0 else 0
         if state.zero_gradients >= _ZERO_GRADIENTS:

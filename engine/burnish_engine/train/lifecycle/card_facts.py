@@ -51,6 +51,10 @@ _BESIDE_WEIGHTS = (
 )  # fmt: skip
 
 
+def _reward_files(recipe: Recipe) -> list[Path]:
+    return [Path(one.file) for one in recipe.reward if one.kind == "python"]
+
+
 def export_choices(source: ModelSource, recipe: Recipe, trained: Path | None = None) -> list[ExportChoice]:
     """Decide which exports of the run's result work.
 
@@ -81,6 +85,7 @@ def new_card(setup: RunSetup, engine: Engine) -> RunCard:
         products=setup.products.products,
         layout=engine.facts.layout,
         memory_plan=plan_text(engine.facts.memory_plan),
+        rewards=", ".join(f"{file.name} {sha256_file(file)}" for file in _reward_files(recipe)),
     )
     first_held_out = len(files_under(recipe.data.files))
     return RunCard(

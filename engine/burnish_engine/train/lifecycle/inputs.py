@@ -25,8 +25,10 @@ from burnish_engine.runs.store import with_own_template
 from burnish_engine.scoring.recognize import is_suggested
 from burnish_engine.scoring.rows_file import load_task_rows, save_task_rows
 from burnish_engine.scoring.score import TaskRows, choose_rows
+from burnish_engine.train.base.reply_stream import OwnReplyStream
 from burnish_engine.train.base.stream import BatchStream, Budget
 from burnish_engine.train.lifecycle.start import provide_start
+from burnish_engine.train.reinforce.rollouts import Rollouts, prepare_rollouts
 
 
 class InputsRecorder(Protocol):
@@ -56,6 +58,7 @@ class RunInputs:
         task: held-out rows that replies are scored on; None: they are not scored.
         start: the run's copy of the adapter that it continues from; None: it begins with a new one.
         held_out_mismatched: their prompts with replies to other prompts; None where the objective needs none.
+        rollouts: writer of replies that are learned from; None where rows are learned.
     """
 
     source: ModelSource
@@ -67,6 +70,7 @@ class RunInputs:
     held_out_mismatched: MismatchedDocuments | None = None
     start: Path | None = None
     task: TaskRows | None = None
+    rollouts: Rollouts | None = None
 
     @classmethod
     def load(cls, paths: RunPaths, recipe: Recipe, recorder: InputsRecorder, *, fresh: bool) -> Self:
@@ -95,7 +99,7 @@ class RunInputs:
         data = prepare(with_own_template(paths, recipe), tokenizer, progress=rows)
         for message in data.facts.warnings:
             recorder.warn("data", message)
-        for message in setting_notes(recipe, "preference"):
+        for message in setting_notes(recipe, "preference", "reinforce"):
             recorder.warn("recipe", message)
         if fresh:
             documents = [one.first_sequence().input_ids.tolist() for one in data.validation[:MOST_ROWS]]
@@ -108,12 +112,31 @@ class RunInputs:
             for documents in (data.train, held_out)
         ]
         task = _task_rows(paths, recipe, tokenizer, data, recorder, fresh=fresh)
-        stream = BatchStream(data.train, recipe.train, mismatched=mismatched[0], alike=recipe.devices.shares)
-        return cls(source, tokenizer, data, stream, stream.budget(), held_out, mismatched[1], start, task)
+        rollouts = _rollouts(recipe, data, tokenizer, start, recorder) if recipe.preference.learns_rewards else None
+        if rollouts:
+            lengths = [prompt.tokens for prompt in rollouts.prompts]
+            stream: BatchStream = OwnReplyStream(data.train, recipe.train, recipe.reinforce, lengths)
+        else:
+            stream = BatchStream(data.train, recipe.train, mismatched=mismatched[0], alike=recipe.devices.shares)
+        return cls(source, tokenizer, data, stream, stream.budget(), held_out, mismatched[1], start, task, rollouts)
 
     def prompt_ids(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """Render turns with the training data's template, ready for the reply, and return their token ids."""
         return prompt_ids(self.data.template, self.tokenizer, messages)
+
+
+def _rollouts(
+    recipe: Recipe, data: PreparedDataset, tokenizer: Any, start: Path | None, recorder: InputsRecorder
+) -> Rollouts:
+    """Find the rows that replies are written to, and warn of those that cannot be used."""
+    rollouts, left_out = prepare_rollouts(recipe, data.train, tokenizer, start)
+    try:
+        for message in filter(None, (left_out, rollouts.own_worth())):
+            recorder.warn("rewards", message)
+    except BaseException:
+        rollouts.rewards.close()
+        raise
+    return rollouts
 
 
 def _task_rows(

@@ -15,6 +15,7 @@ from burnish_engine.contract.run.events import (
     GeneralTextDone,
     GuardReported,
     PhaseChanged,
+    RewardsGiven,
     TaskScored,
 )
 
@@ -53,6 +54,8 @@ class TimeLeft:
                 self._pace = replace(self._pace, general_text_s=event.seconds)
             case TaskScored():
                 self._pace = replace(self._pace, task_s=event.seconds)
+            case RewardsGiven():
+                self._pace = replace(self._pace, replies_s=event.written_s + event.judged_s)
             case CheckpointSaved():
                 self._pace = replace(self._pace, save_s=event.seconds)
             case GuardReported(when="before" | "after_warmup"):

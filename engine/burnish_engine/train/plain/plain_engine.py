@@ -23,7 +23,7 @@ from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.device.precision import exact_products
 from burnish_engine.models.families.adapter_targets import check_targets
 from burnish_engine.models.generation.generate import generate_replies
-from burnish_engine.models.generation.sampling import GeneratedReply
+from burnish_engine.models.generation.sampling import GeneratedReply, Sampling
 from burnish_engine.models.transformers_path import plain
 from burnish_engine.models.transformers_path.model_shape import (
     inside_and_outside,
@@ -43,6 +43,7 @@ from burnish_engine.train.base.engine import (
 )
 from burnish_engine.train.base.engine_spec import EngineSpec
 from burnish_engine.train.base.leaks import choose_rows, full_pass
+from burnish_engine.train.base.policy import figures_from
 from burnish_engine.train.base.preference import figures_of
 from burnish_engine.train.base.random_state import snapshot_random_state
 from burnish_engine.train.base.schedule import learning_rate
@@ -51,7 +52,14 @@ from burnish_engine.train.optimizers.optimizer_state import optimizer_tensors, r
 from burnish_engine.train.plain.evaluate import held_out_loss
 from burnish_engine.train.plain.layout_choice import choose_layout
 from burnish_engine.train.plain.masked_step import MaskedStep
-from burnish_engine.train.plain.plain_step import documents_apart, passes_of, sequence_log_probs, summed_loss
+from burnish_engine.train.plain.own_replies import own_replies_loss, token_log_probs
+from burnish_engine.train.plain.plain_step import (
+    documents_apart,
+    passes_of,
+    sequence_log_probs,
+    summed_loss,
+    supervised_log_probs,
+)
 from burnish_engine.train.plain.preference_step import (
     FIGURES,
     StepCounts,
@@ -136,7 +144,9 @@ class PlainEngine(Engine):
         self, step: int, total_steps: int, total_micro_batches: int, source: Sequence[MicroBatch] | None = None
     ) -> None:
         self._step, self._total_steps, self._total = step, total_steps, total_micro_batches
-        self._source = self._stream if source is None else source
+        self._source = self._stream
+        if source is not None:
+            self._source, self._total = source, len(source)
         self._drop_gradients()
         self._results.clear()
 
@@ -179,8 +189,7 @@ class PlainEngine(Engine):
     def _do_step(self) -> None:
         began = time.perf_counter()
         section = self._recipe.train
-        first = self._step * section.accumulation
-        batches = [self._source[index] for index in range(first, min(first + section.accumulation, self._total))]
+        batches = self._next_batches()
         supervised = sum(batch.supervised_tokens for batch in batches)
         total, figures = 0.0, torch.zeros(FIGURES, device=self._device)
         preference = self._recipe.preference
@@ -189,7 +198,11 @@ class PlainEngine(Engine):
         for batch in self._own_passes([one for one in passes if one.supervised_tokens]):
             # Divided by the supervised tokens of the whole optimizer step: how rows fall into passes must not matter.
             with documents_apart(batch, self._layout):
-                if counts:
+                if preference.learns_rewards:
+                    log_prob_R = supervised_log_probs(self.model, batch, self._device, self._layout)
+                    loss, part_3 = own_replies_loss(self._recipe.reinforce, log_prob_R, batch)
+                    figures[:3] += part_3 / supervised
+                elif counts:
                     log_prob_S = sequence_log_probs(self.model, batch, self._device, self._layout)
                     loss, part = preference_loss(preference, log_prob_S, batch, counts)
                     figures += part
@@ -224,8 +237,17 @@ class PlainEngine(Engine):
                 loss_scale=1.0,
                 seconds=time.perf_counter() - began,
                 preference=figures_of(preference, figures.tolist()) if counts else None,
+                replies=figures_from(self._recipe.reinforce, figures.tolist()) if preference.learns_rewards else None,
             )
         )
+
+    def _next_batches(self) -> list[MicroBatch]:
+        """Return the micro-batches of the next step."""
+        if self._source is not self._stream:
+            return list(self._source)
+        count = self._recipe.train.accumulation
+        first = self._step * count
+        return [self._source[index] for index in range(first, min(first + count, self._total))]
 
     def computing(self) -> AbstractContextManager[None]:
         """Return a context for what runs the model outside a step; of a model that ranks share, it watches them."""
@@ -263,6 +285,11 @@ class PlainEngine(Engine):
             return log_probs(self.model, request, self._device, self._layout)
 
     @override
+    def token_log_probs(self, request: EvaluationRequest, adapter: Path | bool = True) -> list[npt.NDArray[np.float32]]:
+        with self._averaged(), self.computing(), self._other_adapter(adapter):
+            return token_log_probs(self.model, request, self._device, self._layout)
+
+    @override
     def kl_to_base(self, request: EvaluationRequest) -> float | None:
         if self._whole:
             return None
@@ -288,9 +315,11 @@ class PlainEngine(Engine):
                         value.copy_(before)
 
     @override
-    def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:
+    def replies(
+        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, samplings: Sequence[Sampling] = ()
+    ) -> list[GeneratedReply]:
         with self._averaged(), self.computing():
-            return generate_replies(self.model, self._tokenizer, list(prompts), max_new_tokens=max_new_tokens)
+            return generate_replies(self.model, self._tokenizer, list(prompts), max_new_tokens, samplings=samplings)
 
     @override
     def save_adapter(self, folder: Path) -> None:

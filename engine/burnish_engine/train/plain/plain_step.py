@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from burnish_engine.data.tokens.pack import IGNORED, MicroBatch
+from burnish_engine.data.tokens.pack import IGNORED, MicroBatch, ReplyTerms
 from burnish_engine.models.transformers_path import delta_kernels, packed_attention
 from burnish_engine.models.transformers_path.packed_masks import document_masks
 
@@ -54,11 +54,23 @@ def sequence_log_probs(model: Any, batch: MicroBatch, device: torch.device, layo
 
     The arguments, and what the caller must do, are those of `summed_loss`.
     """
+    log_prob_R = supervised_log_probs(model, batch, device, layout)
+    return log_prob_R.new_zeros(len(batch.sequence_tokens)).index_add(0, sequence_numbers(batch, device), log_prob_R)
+
+
+def supervised_log_probs(model: Any, batch: MicroBatch, device: torch.device, layout: PlainLayout) -> torch.Tensor:
+    """Compute [R] the log-probability (nats, fp32) of each supervised token, one sequence after another, with gradient.
+
+    The arguments, and what the caller must do, are those of `summed_loss`.
+    """
     logits, targets = supervised_logits(model, batch, device, layout)
-    losses = functional.cross_entropy(logits, targets, reduction="none")
+    return -functional.cross_entropy(logits, targets, reduction="none")
+
+
+def sequence_numbers(batch: MicroBatch, device: torch.device) -> torch.Tensor:
+    """Return [R] the number of the sequence of each supervised token."""
     counts = torch.from_numpy(batch.sequence_tokens).to(device)
-    number = torch.repeat_interleave(torch.arange(len(counts), device=device), counts)
-    return -losses.new_zeros(len(counts)).index_add(0, number, losses)
+    return torch.repeat_interleave(torch.arange(len(counts), device=device), counts)
 
 
 def supervised_logits(
@@ -112,6 +124,19 @@ def _rows_of(batch: MicroBatch, rows: list[int], each: int) -> MicroBatch:
         rows=tuple(batch.rows[row] for row in rows),
         reference=None if batch.reference is None else batch.reference[sequences],
         desirable=None if batch.desirable is None else batch.desirable[rows],
+        replies=None if batch.replies is None else _terms_of(batch, batch.replies, sequences),
+    )
+
+
+def _terms_of(batch: MicroBatch, terms: ReplyTerms, sequences: list[int]) -> ReplyTerms:
+    """Return what some of a micro-batch's replies are learned by."""
+    ends = np.cumsum([0, *batch.sequence_tokens])
+    tokens = np.concatenate([np.arange(ends[one], ends[one + 1]) for one in sequences])
+    return ReplyTerms(
+        advantage=terms.advantage[sequences],
+        share=terms.share[sequences],
+        old=None if terms.old is None else terms.old[tokens],
+        reference=None if terms.reference is None else terms.reference[tokens],
     )
 
 

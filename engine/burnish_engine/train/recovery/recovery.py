@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from burnish_engine.data.tokens.pack import MicroBatch
 from burnish_engine.models.device.device import MEMORY_ERRORS, is_out_of_memory
-from burnish_engine.models.generation.sampling import GeneratedReply
+from burnish_engine.models.generation.sampling import GeneratedReply, Sampling
 from burnish_engine.train.base.engine import (
     SMALLEST,
     Engine,
@@ -121,6 +121,11 @@ class RecoveringEngine(Engine):
         return self._retry("the log-probabilities of replies", lambda: self._engine.log_probs(request, adapter))
 
     @override
+    def token_log_probs(self, request: EvaluationRequest, adapter: Path | bool = True) -> list[npt.NDArray[np.float32]]:
+        what = "the log-probabilities of tokens"
+        return self._retry(what, lambda: self._engine.token_log_probs(request, adapter))
+
+    @override
     def kl_to_base(self, request: EvaluationRequest) -> float | None:
         return self._retry("the divergence from the base", lambda: self._engine.kl_to_base(request))
 
@@ -130,8 +135,10 @@ class RecoveringEngine(Engine):
         return self._engine.replies_are_paged
 
     @override
-    def replies(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[GeneratedReply]:
-        return self._retry("the replies", lambda: self._engine.replies(prompts, max_new_tokens))
+    def replies(
+        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, samplings: Sequence[Sampling] = ()
+    ) -> list[GeneratedReply]:
+        return self._retry("the replies", lambda: self._engine.replies(prompts, max_new_tokens, samplings))
 
     @override
     def save_adapter(self, folder: Path) -> None:

@@ -158,14 +158,14 @@ class Stops:
         self.groups, self.paths, self.step, self.names = [], paths, step, names
         self.at, self.phase, make = -1, "", FastEngine.replies
 
-        def replies(engine, prompts, longest):
+        def replies(engine, prompts, longest, samplings):
             if self.phase == "scoring":
                 self.groups.append(self.at)
                 if self.at == step and self.names:
                     for name in self.names:
                         send(paths, name)
                     self.names = ()
-            return make(engine, prompts, longest)
+            return make(engine, prompts, longest, samplings)
 
         monkeypatch.setattr(FastEngine, "replies", replies)
 

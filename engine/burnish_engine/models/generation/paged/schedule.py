@@ -346,9 +346,9 @@ class Schedule:
             if not tokens and not ended:
                 continue
             stopped = bool(tokens) and tokens[-1] in self._stops
-            tokens = tokens[:-1] if stopped else tokens
+            end = tokens.pop() if stopped else None
             reply.made += tokens
-            self._pieces.append(ReplyPiece(reply.number, tokens, ended, stopped))
+            self._pieces.append(ReplyPiece(reply.number, tokens, ended, stopped, end))
             if ended:
                 self._leave(reply)
 

@@ -144,9 +144,7 @@ class PlainEngine(Engine):
         self, step: int, total_steps: int, total_micro_batches: int, source: Sequence[MicroBatch] | None = None
     ) -> None:
         self._step, self._total_steps, self._total = step, total_steps, total_micro_batches
-        self._source = self._stream
-        if source is not None:
-            self._source, self._total = source, len(source)
+        self._given = source
         self._drop_gradients()
         self._results.clear()
 
@@ -243,11 +241,11 @@ class PlainEngine(Engine):
 
     def _next_batches(self) -> list[MicroBatch]:
         """Return the micro-batches of the next step."""
-        if self._source is not self._stream:
-            return list(self._source)
+        if self._given is not None:
+            return list(self._given)
         count = self._recipe.train.accumulation
         first = self._step * count
-        return [self._source[index] for index in range(first, min(first + count, self._total))]
+        return [self._stream[index] for index in range(first, min(first + count, self._total))]
 
     def computing(self) -> AbstractContextManager[None]:
         """Return a context for what runs the model outside a step; of a model that ranks share, it watches them."""

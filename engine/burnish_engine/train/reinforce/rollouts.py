@@ -231,7 +231,7 @@ class Rollouts:
         reference = engine.token_log_probs(request, self.start or False) if section.kl_weight else None
         old = engine.token_log_probs(request) if section.updates > 1 else None
         lengths, rows = [len(one) for one in documents], range(len(documents))
-        groups = [(row,) for row in rows]
+        groups: list[tuple[int, ...]] = [(row,) for row in rows]
         if train.pack:
             groups = best_fit_decreasing(rows, lengths, train.micro_batch_tokens)
 

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import RunStarted
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.store import create_run, read_state, summarize
@@ -67,6 +68,30 @@ def test_a_kill_in_a_run_over_preferences_resumes_to_the_uninterrupted_run(tmp_p
         "train": recipe.train.model_copy(update={"max_steps": 10, "epochs": 30.0}),
     }
     kill_and_resume(tmp_path, fork_server, recipe.model_copy(update=sections), "fast", 2)
+
+
+def rewarded(folder, updates):
+    """A recipe that learns from a function's rewards for replies of its own."""
+    file = folder / "vowels.py"
+    file.write_text("def reward(prompt, reply, wanted):\n    return sum(letter in 'aeiou' for letter in reply) / 8\n")
+    document = recipe_of(folder, "adamw", "fast", masked=False).model_dump()
+    document["adapter"]["dropout"] = 0.0
+    document["train"] |= {"max_steps": 12, "epochs": 30.0}
+    document["preference"]["objective"] = "grpo"
+    document["task"] |= {"metric": "regex", "pattern": "e", "max_tokens": 4, "max_rows": 3}
+    document["reinforce"] |= {"groups": 2, "replies": 4, "max_tokens": 8, "updates": updates, "kl_weight": 0.1}
+    document["reward"] = [{"kind": "python", "file": str(file)}]
+    return Recipe.model_validate(document)
+
+
+@pytest.mark.full
+def test_a_kill_in_a_run_that_learns_from_rewards_resumes_to_the_uninterrupted_run(tmp_path, fork_server):
+    kill_and_resume(tmp_path, fork_server, rewarded(tmp_path, updates=1), "fast", 2)
+
+
+@pytest.mark.long
+def test_ten_kills_in_a_run_that_learns_from_rewards_resume_to_the_uninterrupted_run(tmp_path, fork_server):
+    kill_and_resume(tmp_path, fork_server, rewarded(tmp_path, updates=2), "fast", 10)
 
 
 @pytest.mark.long

@@ -1,0 +1,51 @@
+"""`burnish rewards try` on replies of the model and on the rows' own."""
+
+import json
+
+import pytest
+
+from burnish_engine.cli.main import main
+from burnish_engine.contract.errors import ExitCode
+
+from support.models.tiny import make_llama, write_jsonl
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """The file of a recipe over a tiny model that learns from rewards."""
+    make_llama(tmp_path / "base")
+    write_jsonl(tmp_path / "rows.jsonl", [{"prompt": f"{n} + 1?", "completion": str(n + 1)} for n in range(12)])
+    file = tmp_path / "recipe.toml"
+    file.write_text(
+        '[model]\npath = "./base"\n[data]\nfiles = ["rows.jsonl"]\nmax_length = 64\n[devices]\nkind = "cpu"\n'
+        '[preference]\nobjective = "grpo"\n[reinforce]\nmax_tokens = 5\n[task]\nmetric = "number"\n'
+        '[[reward]]\nkind = "distance"\n[[reward]]\nkind = "length"\ntokens = 4\nweight = 0.5\n'
+    )
+    return file
+
+
+def tried(capsys, *arguments):
+    assert main(["rewards", "try", *arguments, "--json"]) == ExitCode.DONE
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_model_replies_to_some_rows_as_in_training_and_each_reward_is_shown(recipe, capsys):
+    found = tried(capsys, str(recipe), "--rows", "3")
+    assert len(found) == 3
+    for one in found:
+        assert one["reply"] != one["wanted"]
+        assert one["sum"] == pytest.approx(one["rewards"]["distance"] + 0.5 * one["rewards"]["length"])
+    assert found == tried(capsys, str(recipe), "--rows", "3")  # the draws are the run's
+    assert main(["rewards", "try", str(recipe), "--rows", "2"]) == ExitCode.DONE
+    assert "length" in capsys.readouterr().out
+
+
+def test_the_rows_own_replies_are_judged_without_loading_a_model(recipe, capsys, monkeypatch):
+    monkeypatch.setattr("burnish_engine.models.generation.load_fast.load_for_generation", None)
+    assert {one["rewards"]["distance"] for one in tried(capsys, str(recipe), "--own")} == {1.0}
+
+
+def test_a_recipe_without_rewards_is_refused(recipe, capsys):
+    recipe.write_text('[model]\npath = "./base"\n[data]\nfiles = ["rows.jsonl"]\n')
+    assert main(["rewards", "try", str(recipe)]) == ExitCode.USAGE
+    assert "grpo" in capsys.readouterr().err

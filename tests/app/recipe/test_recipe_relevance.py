@@ -25,13 +25,21 @@ def values(**sections):
 @pytest.mark.parametrize("objective", get_args(Objective))
 def test_the_losses_that_fit_an_objective_are_those_that_the_recipe_accepts_with_it(objective):
     (field,) = (field for field in recipe_fields() if field.key == "preference.loss_type")
-    given = values(preference={"objective": objective})
+    given = values(preference={"objective": objective}, task={"metric": "json"})
     fitting = fitting_choices(field, given)
     accepted = []
     for loss in field.choices:
         field.write(given, loss)
         accepted += [] if recipe_problems(given) else [loss]
     assert sorted(fitting) == sorted(accepted)
+
+
+def test_learning_from_rewards_is_offered_only_where_the_recipe_says_so_already():
+    (field,) = (field for field in recipe_fields() if field.key == "preference.objective")
+    assert "grpo" in field.choices
+    assert "grpo" not in fitting_choices(field, values())
+    rewarded = values(preference={"objective": "grpo"}, task={"metric": "number"})
+    assert "grpo" in fitting_choices(field, rewarded)
 
 
 @pytest.mark.parametrize(

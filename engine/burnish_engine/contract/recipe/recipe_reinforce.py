@@ -38,13 +38,13 @@ class ReinforceSection(Section):
         128,
         "Longest reply; one that does not end within it is cut. With its prompt it has to fit into "
         "train.micro_batch_tokens.",
-        label="Longest reply", unit="tokens", used_if=_IS_REINFORCED, ge=1, le=2**20,
+        label="Longest reply to learn from", unit="tokens", used_if=_IS_REINFORCED, ge=1, le=2**20,
     )  # fmt: skip
     temperature: float = setting(
         1.0,
         "Temperature that replies are drawn at. At 1 they are drawn from the very probabilities that are learned; "
         "lower values try out less.",
-        label="Temperature", used_if=_IS_REINFORCED, gt=0.0, le=10.0,
+        label="Temperature of replies to learn from", used_if=_IS_REINFORCED, gt=0.0, le=10.0,
     )  # fmt: skip
     updates: int = setting(
         1,

@@ -425,3 +425,25 @@ def test_a_gpu_that_is_not_there_is_named():
     recipe = Recipe(devices=DevicesSection(gpus=[3]))
     with pytest.raises(UsageError, match="GPU 3"):
         plan_run(recipe, QWEN3_06B, gpu_machine("NVIDIA GeForce RTX 4090", 24 * GIB))
+
+
+def test_replies_that_are_learned_from_take_their_time_and_steps_follow_from_prompts():
+    def planned(updates=1, **reinforce):
+        document = Recipe().model_dump()
+        document["preference"]["objective"] = "grpo"
+        document["task"]["metric"] = "number"
+        document["reinforce"] |= {"groups": 8, "replies": 8, "max_tokens": 64, "updates": updates, **reinforce}
+        document["evaluation"]["every"] = 100
+        recipe = Recipe.model_validate(document)
+        plan = plan_run(recipe, QWEN3_06B, cpu_machine(), dataset=dataset(rows=400, tokens=40_000, learned=0.1))
+        return plan, {part.name: part for part in plan.times}
+
+    plan, times = planned()
+    assert plan.steps == 2 * 400 / 8  # two epochs
+    assert plan.tokens == plan.steps * 64 * (90 + 20)  # replies twice as long as the rows' own
+    assert times["replies"].count == 100
+    assert times["replies"].seconds > 0
+    again, several = planned(updates=2)
+    assert (again.steps, several["replies"].count) == (200, 100)
+    assert several["replies"].seconds > times["replies"].seconds  # the probabilities as they were written
+    assert planned(max_tokens=16)[1]["replies"].seconds < times["replies"].seconds

@@ -68,6 +68,7 @@ def rewards_of(paths):
 SEVERAL = {"updates": 2, "kl_weight": 0.2, "ratio": "sequence", "clip_low": 0.002, "clip_high": 0.002}
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("reinforce", [{}, SEVERAL], ids=["one step", "several steps"])
 def test_both_engines_learn_from_the_same_replies_with_the_same_figures(made, reinforce):
     fast, plain = (made(reinforce=reinforce, engine=f'"{engine}"') for engine in ("fast", "plain"))
@@ -115,6 +116,7 @@ def test_a_reward_is_learned_kept_and_found_to_be_a_trick_where_the_score_does_n
     assert of_kind(paths, PlanMade)[0].total_seconds > 0
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("reinforce", [{}, SEVERAL], ids=["one step", "several steps"])
 def test_a_stopped_run_continues_to_the_bits_of_the_uninterrupted_one(made, reinforce):
     whole, cut = (made(max_steps=6, reinforce=reinforce) for _ in range(2))

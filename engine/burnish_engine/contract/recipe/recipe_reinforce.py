@@ -91,7 +91,7 @@ class ReinforceSection(Section):
         label="Weight of the divergence (KL)", zero="off", used_if=_IS_REINFORCED, ge=0.0, le=100.0,
     )  # fmt: skip
     kl_bound: float = setting(
-        1.0, "Divergence from the model as it was, nats a token, above which the run is called suspicious.",
+        2.0, "Divergence from the model as it was, nats a token, above which the run is called suspicious.",
         label="Divergence to warn at", unit="nats", used_if=_IS_REINFORCED, gt=0.0, le=1000.0,
     )  # fmt: skip
 

@@ -48,7 +48,7 @@ class ActivityBoard(QObject):
         self.changed.emit()
 
     def _timed(self, one: Activity) -> Activity:
-        if one.left_s is not None or one.share is None or not one.moves:
+        if one.left is not None or one.share is None or not one.moves:
             return one
         left = self._left.setdefault(one.key, ShareClock())
-        return replace(one, left_s=left.note(self._clock(), one.share))
+        return replace(one, left=left.note(self._clock(), one.share))

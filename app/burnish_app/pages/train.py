@@ -308,7 +308,10 @@ class TrainPage(Page):
     def _draw(self) -> None:
         if self._summary is not None and self.beginning.isVisible():
             self.beginning.draw(self._events)
-        if not self._dirty or self._summary is None:
+        if self._summary is None:
+            return
+        if not self._dirty:
+            self.figures.draw_time(self._events, self._summary.standing)
             return
         self._dirty = False
         self.figures.draw(self._events, self._summary)

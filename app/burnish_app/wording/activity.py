@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from burnish_app.look.language import retold, tr
-from burnish_app.wording.numbers import duration_text, percent
+from burnish_app.state.time_left import TimeLeft
+from burnish_app.wording.numbers import duration_text, left_text, percent
 from burnish_engine.contract.units import file_size
 from burnish_engine.contract.wording.tables import DOWNLOAD_STAGES
 
@@ -36,7 +37,8 @@ class Activity:
         share: how far it is, 0 to 1; None: it cannot be told.
         moves: whether it is running now; else it is paused, or waits.
         stage: what it is at, more exactly; may be empty.
-        left_s: time until it is done, seconds; None: the window estimates it from how the share grows.
+        left: time until it is done; None: the window estimates it from how the share grows.
+        began: when it began, seconds since the epoch; 0: not known.
         stop: function that stops it; None: the window asks the engine, by page and folder.
         outlives: whether it continues when the window closes.
     """
@@ -48,7 +50,8 @@ class Activity:
     share: float | None
     moves: bool = True
     stage: str = ""
-    left_s: float | None = None
+    left: TimeLeft | None = None
+    began: float = 0.0
     stop: Callable[[], object] | None = field(default=None, compare=False)
     outlives: bool = True
 
@@ -85,12 +88,15 @@ def activities_of(runs: Sequence[RunSummary], duels: Sequence[DuelFacts] = ()) -
             share = run.state.step / run.state.total_steps if run.state.total_steps else 0.0
             moves = run.standing == "running"
             what, stage = _ACTIVE[run.standing], _steps_text(run)
-            left = run.state.ends - time.time() if moves else 0.0
-            left_s = left if left > 0 else None
-            found.append(Activity("train", run.folder, name, what, min(share, 1.0), moves, stage, left_s))
+            left_s = run.state.ends - time.time() if moves else 0.0
+            left = TimeLeft.about(left_s) if left_s > 0 else None
+            began = (run.state.process_created or 0.0) if moves else 0.0
+            found.append(Activity("train", run.folder, name, what, min(share, 1.0), moves, stage, left, began))
         if run.export is not None and run.export.status == "running":
             share, stage = min(max(run.export.share, 0.0), 1.0), stage_text(run.export)
-            found.append(Activity("export", run.folder, name, tr("Exporting"), share, stage=stage))
+            found.append(
+                Activity("export", run.folder, name, tr("Exporting"), share, stage=stage, began=run.export.started)
+            )
     for duel in duels:
         if duel.status == "running":
             found.append(Activity("duel", duel.folder, duel_name(duel), tr("Duel"), _duel_share(duel)))
@@ -104,7 +110,12 @@ def short_text(one: Activity) -> str:
 
 
 def _left_text(one: Activity) -> str:
-    return tr("{time} left").format(time=duration_text(one.left_s)) if one.left_s is not None else ""
+    return tr("{time} left").format(time=left_text(one.left)) if one.left is not None else ""
+
+
+def _spent_text(one: Activity) -> str:
+    spent_s = time.time() - one.began if one.began and one.moves else 0.0
+    return tr("{time} so far").format(time=duration_text(spent_s)) if spent_s >= 1.0 else ""
 
 
 def activity_text(one: Activity, *, named: bool = True) -> str:
@@ -114,10 +125,10 @@ def activity_text(one: Activity, *, named: bool = True) -> str:
         one: activity.
         named: whether its name stands behind what is done; else its progress does.
     """
-    left = _left_text(one)
+    left, spent = _left_text(one), _spent_text(one)
     if named:
-        return ", ".join(part for part in (f"{one.what} {one.name}", one.progress, one.stage, left) if part)
-    return "  ·  ".join(part for part in (one.what, one.progress, left, one.stage) if part)
+        return ", ".join(part for part in (f"{one.what} {one.name}", one.progress, one.stage, spent, left) if part)
+    return "  ·  ".join(part for part in (one.what, one.progress, spent, left, one.stage) if part)
 
 
 def _steps_text(run: RunSummary) -> str:
@@ -179,7 +190,7 @@ def download_activity(download: Download) -> Activity:
         tr("Downloading") if download.status == "running" else tr("Waiting"),
         download.done / download.total if download.total else None,
         moves=download.status == "running",
-        left_s=download.seconds_left,
+        left=TimeLeft.about(download.seconds_left) if download.seconds_left is not None else None,
     )
 
 

@@ -6,6 +6,7 @@ import math
 from decimal import Decimal
 
 from burnish_app.look.language import tr
+from burnish_app.state.time_left import TimeLeft
 
 _TINY = 1e-6  # numbers below it are written with an exponent
 
@@ -63,6 +64,26 @@ def duration_text(seconds: float) -> str:
         return tr("{hours} h {minutes} min").format(hours=hours, minutes=minutes) if minutes else f"{hours} h"
     days, hours = divmod(hours, 24)
     return tr("{days} days {hours} h").format(days=days, hours=hours) if hours else tr("{days} days").format(days=days)
+
+
+def left_text(left: TimeLeft) -> str:
+    """Format the time until something is done: "12 min", or "2 to 4 min" while little is known; never 0.
+
+    Args:
+        left: the time.
+    """
+    low, high = (duration_text(_rounded(max(one, 1.0))) for one in (left.low_s, left.high_s))
+    if low == high:
+        return low
+    (less, unit), (_, other) = low.rsplit(" ", 1), high.rsplit(" ", 1)
+    if unit == other and " " not in less:
+        low = less
+    return tr("{low} to {high}").format(low=low, high=high)
+
+
+def _rounded(seconds: float) -> float:
+    """Round to what an estimate can claim: 5 s from 20 s on."""
+    return 5.0 * round(seconds / 5.0) if 20.0 <= seconds < 90.0 else seconds
 
 
 def percent(share: float, digits: int = 0) -> str:

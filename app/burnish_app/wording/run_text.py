@@ -10,6 +10,7 @@ from typing import Literal
 
 from burnish_app.look.language import say, tr
 from burnish_app.state.step_status import StepStatus
+from burnish_app.state.time_left import NOTABLY, TimeLeft
 from burnish_app.wording.activity import awaited_name
 from burnish_app.wording.causes import CURES, failure_cause
 from burnish_app.wording.machine_text import place_text
@@ -250,24 +251,15 @@ def _counted(forms: Iterable[str]) -> str:
     return ", ".join(form.format(n=count) for form, count in Counter(forms).items())
 
 
-def time_left(events: RunState, now: float) -> float | None:
-    """Return the predicted time to the end of a run that is running, seconds; None where it is not known.
-
-    Before the first step it is the plan's, afterwards that of the newest step; it falls with the time since then. Once
-    it has passed and the run is still running, nobody knows.
-
-    Args:
-        events: state folded from the run's events so far.
-        now: current time, seconds since the epoch.
-    """
-    if events.last_step is not None:
-        predicted, since = events.last_step.eta_s, events.last_step.t
-    elif events.plan is not None and events.plan.run_s > 0:
-        predicted, since = events.plan.run_s, events.plan.t
-    else:
-        return None
-    passed = 0.0 if events.phase == "paused" else max(now - since, 0.0)
-    return predicted - passed if math.isfinite(predicted) and passed <= predicted else None
+def slower_text(left: TimeLeft | None) -> str:
+    """Say how much slower the work is than it was, or was predicted; empty where it is not."""
+    if left is None or left.slower < NOTABLY:
+        return ""
+    times = f"{left.slower:.0f}" if left.slower >= 1.95 else f"{left.slower:.1f}"
+    words = tr("{times} times slower than usual.")
+    if left.is_crowded:
+        words = tr("The processor is busy with other programs: {times} times slower than usual.")
+    return words.format(times=times)
 
 
 def _headline(run_status: ObservedStatus, summary: RunSummary, events: RunState) -> str:

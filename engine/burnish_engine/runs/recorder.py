@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -47,6 +48,7 @@ class Recorder:
         self._observers: list[Listener] = []
         self.plan: PlanMade | None = None
         self._told = time.monotonic()
+        self._due = math.inf, 0.0
         self._lock = threading.Lock()
         self._events = EventWriter(paths.events)
         pid, created = own_identity()
@@ -69,7 +71,7 @@ class Recorder:
         """Append an event, then call the listener."""
         if isinstance(event, PlanMade):
             self.plan = event
-            self.update(ends=predicted_end(event.run_s))
+            self.predict(event.run_s, 0.0)
         if isinstance(event, EvaluationDone) and event.accuracy is not None:
             self.update(accuracy=event.accuracy, margin=event.margin)
         written = self._events.write(event)
@@ -117,6 +119,17 @@ class Recorder:
             with suppress(NoSpaceError):
                 write_state(self._paths, self._state)
 
+    def predict(self, left_s: float, unit_s: float, **changes: Any) -> None:
+        """Record when the run is predicted to end. Each heartbeat moves that on while the next piece of work is late.
+
+        Args:
+            left_s: predicted time to the end of the run, seconds.
+            unit_s: how much of it the next piece of work is, such as a step.
+            **changes: further changes of the state.
+        """
+        self._due = time.monotonic() + unit_s, max(left_s - unit_s, 0.0)
+        self.update(ends=predicted_end(left_s), **changes)
+
     def _notify(self, event: Event) -> None:
         """Pass the event to the listener; a terminal that went away (closed pipe, lost session) must not end a run."""
         if self._listener:
@@ -161,7 +174,9 @@ class Recorder:
 
     def _beat(self) -> None:
         while not self._ended.wait(HEARTBEAT_S):
-            self.update()
+            due, left_s = self._due
+            is_late = left_s > 0 and time.monotonic() > due
+            self.update(**({"ends": predicted_end(left_s)} if is_late else {}))
 
 
 _LONGEST_S = 1e9  # a prediction of more than thirty years is none

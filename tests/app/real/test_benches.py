@@ -31,7 +31,7 @@ def test_a_benchmark_is_seen_from_any_page_and_stopped_or_gone_when_it_dies(stud
     button, board = window.sidebar.activity, window.activity.board
     stopped = terminal()
     studio.visit(window, "runs")  # it looks often
-    studio.wait(lambda: any(one.left_s is not None for one in board.activities))
+    studio.wait(lambda: any(one.left is not None for one in board.activities))
     (bench,) = board.activities
     assert "smollm2-135m" in bench.name
     assert 0 < bench.share < 1

@@ -7,6 +7,7 @@ from app.facts import model_facts
 from app.facts.run_summaries import summary
 from app.page_scenes.several_scenes import a_duel
 
+from burnish_app.state.time_left import TimeLeft
 from burnish_app.wording.activity import (
     Activity,
     activities_of,
@@ -45,15 +46,15 @@ def test_a_run_has_the_time_left_that_it_predicts_itself():
     """The page Train shows the same, with evaluations and saves; the share of the steps would tell less."""
     ends = time.time() + 600
     (one,) = activities_of([summary("running", 150, ends=ends)])
-    assert 590 < one.left_s <= 600
+    assert 590 < one.left.middle_s <= 600
     for other in (summary("running", 150, ends=time.time() - 5), summary("running", 150), summary("paused", ends=ends)):
-        assert activities_of([other])[0].left_s is None
+        assert activities_of([other])[0].left is None
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"left_s": 600.0}, "40 %  ·  10 min left"), ({"moves": False}, "Training  ·  40 %"),
+        ({"left": TimeLeft.about(600.0)}, "40 %  ·  10 min left"), ({"moves": False}, "Training  ·  40 %"),
         ({"share": None}, "Training"), ({"share": 0.0, "moves": False}, "Training"),
     ],
 )  # fmt: skip
@@ -126,7 +127,7 @@ def test_what_stopped_says_why():
 def test_a_download_is_an_activity():
     running = Download(name="org/model", status="running", done=25, total=100, bytes_per_s=5.0)
     one = download_activity(running)
-    assert (one.page, one.name, one.share, one.moves, one.left_s) == ("model", "org/model", 0.25, True, 15.0)
+    assert (one.page, one.name, one.share, one.moves, one.left.low_s) == ("model", "org/model", 0.25, True, 15.0)
     waiting = download_activity(Download(name="org/model"))
     assert waiting.share is None
     assert not waiting.moves

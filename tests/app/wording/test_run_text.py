@@ -4,17 +4,24 @@ import math
 from typing import get_args
 
 import pytest
-from app.facts.run_events import FAILED, FINISHED, NOW, events
+from app.facts.run_events import FAILED, FINISHED, events
 from app.facts.run_summaries import summary
 from app.facts.train_scenes import TRAIN_SCENES
 
-from burnish_app.wording.run_text import RUN_STATUS_TEXT, describe_run, exchange_text, layers_text, plan_text, time_left
+from burnish_app.state.time_left import TimeLeft
+from burnish_app.wording.run_text import (
+    RUN_STATUS_TEXT,
+    describe_run,
+    exchange_text,
+    layers_text,
+    plan_text,
+    slower_text,
+)
 from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 from burnish_engine.contract.run.events import (
     ExchangeMeasured,
     LayersPlaced,
     PhaseChanged,
-    PlanMade,
     RunMeasurement,
     RunStarted,
     StepDone,
@@ -50,22 +57,12 @@ def test_an_interrupted_run_says_what_is_safe_and_can_be_resumed():
     assert told.status == "attention"
 
 
-def test_the_time_left_is_the_plans_until_steps_say_better_and_falls_meanwhile():
-    begun = [event for event in events(0) if not isinstance(event, StepDone)]
-    plan = next(event for event in begun if isinstance(event, PlanMade))
-    before = fold_all(RunState(), begun)
-    assert time_left(RunState(), NOW) is None
-    assert time_left(before, plan.t) == plan.seconds
-    assert time_left(before, plan.t + 10) == plan.seconds - 10
-    whole = plan.model_copy(update={"total_seconds": 200.0, "seq": before.seq + 1})
-    assert time_left(fold_all(before, [whole]), plan.t + 10) == 190
-    assert time_left(before, plan.t + plan.seconds - 1) == pytest.approx(1, abs=1e-3)
-    assert time_left(before, plan.t + plan.seconds + 1) is None
-    later = fold_all(RunState(), events(40))
-    assert time_left(later, later.last_step.t + 3) == later.last_step.eta_s - 3
-    held = fold_all(RunState(), events(40, phase="paused"))
-    held = fold_all(held, [PhaseChanged(phase="paused", seq=held.seq + 1)])
-    assert time_left(held, held.last_step.t + 3) == held.last_step.eta_s
+def test_slower_work_is_said_with_its_reason():
+    assert slower_text(None) == slower_text(TimeLeft.about(60.0)) == ""
+    alone, crowded = (TimeLeft(60.0, 60.0, 4.2, is_crowded=one) for one in (False, True))
+    assert "4 times" in slower_text(alone)
+    assert "processor" in slower_text(crowded)
+    assert "processor" not in slower_text(alone)
 
 
 @pytest.mark.full

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QSizePolicy
 from burnish_app.curves.smoothing import default_window
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import FIGURE_PX, UNIT
+from burnish_app.state.run_clock import run_seconds, run_time_left
 from burnish_app.widgets.basic.buttons import row, secondary
 from burnish_app.widgets.basic.card import Card, IconLabel
 from burnish_app.widgets.basic.layouts import fill
@@ -18,9 +19,10 @@ from burnish_app.widgets.basic.text import ElidedLabel, Look, Value, body, capti
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
 from burnish_app.widgets.page.banner import ProgressBar
 from burnish_app.widgets.runs.run_charts import loss_text, newest_mean
-from burnish_app.wording.numbers import count_text, duration_text, percent
-from burnish_app.wording.run_text import RunDescription, Tone, exchange_text, layers_text, plan_text, time_left
+from burnish_app.wording.numbers import count_text, duration_text, left_text, percent
+from burnish_app.wording.run_text import RunDescription, Tone, exchange_text, layers_text, plan_text, slower_text
 from burnish_engine.contract.run.fold import RunState
+from burnish_engine.contract.run.state import ObservedStatus
 from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.units import memory_size
 
@@ -84,12 +86,25 @@ class RunFigures(Card):
             tr("Speed"), "tokens/s", tr("Real tokens a second, padding excluded, mean of the last steps.")
         )
         self.memory = Value(tr("Memory"), hint=tr("Peak memory of the device so far, or of the process on the CPU."))
+        self.elapsed = Value(tr("Elapsed"), hint=tr("Since the run began here, with loading and checks."))
         self.left = Value(tr("Time left"), hint=tr("To the end of the run, with checks, evaluations and saves."))
         fill(self.body, top, self.bar)
-        self._values = (self.step, self.loss, self.held_out, self.preferred, self.speed, self.memory, self.left)
+        self._values = (
+            self.step,
+            self.loss,
+            self.held_out,
+            self.preferred,
+            self.speed,
+            self.memory,
+            self.elapsed,
+            self.left,
+        )
         line = columns_layout(self._values, 3 * UNIT, even=True)
         line.setContentsMargins(0, UNIT // 2, 0, 0)
         self.body.addLayout(line)
+        self.slower = body("", "warning")
+        self.slower.hide()
+        self.body.addWidget(self.slower)
         self.plan = caption("")
         self.plan.setToolTip(
             tr(
@@ -140,11 +155,19 @@ class RunFigures(Card):
                 label.setText(line)
                 label.setToolTip(meant)
             label.setVisible(bool(line))
-        going = summary.standing in ("running", "paused")
-        left = time_left(state, time.time()) if going else None
-        self.left.set("–" if left is None else duration_text(left))
+        self.draw_time(state, summary.standing)
         for value in self._values:
             value.setVisible(value.text != "–")
+
+    def draw_time(self, state: RunState, status: ObservedStatus) -> None:
+        """Show for how long the run has trained, and for how long it will, with the reason where that grew."""
+        now, going = time.time(), status in ("running", "paused")
+        left, spent = run_time_left(state, now) if going else None, run_seconds(state, now)
+        self.left.set("–" if left is None else left_text(left))
+        self.elapsed.set("–" if spent is None else duration_text(spent))
+        why = slower_text(left)
+        self.slower.setText(why)
+        self.slower.setVisible(bool(why))
 
     def _draw_loss(self, state: RunState, summary: RunSummary) -> None:
         window = default_window(state.total_steps)

@@ -28,6 +28,7 @@ _MOST_FILE_BYTES = 2_000_000  # 200 runs take about 150 kB: a larger file is not
 _LOCK_S = 5.0
 
 _Bytes = Annotated[int, Field(ge=0, le=2**50)]
+_Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 _Rate = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
 
 
@@ -47,6 +48,9 @@ class PastRun(BaseModel):
     allocated_bytes: _Bytes = Field(default=0, description="Peak of torch's tensors; 0: not known.")
     reserved_bytes: _Bytes = Field(default=0, description="Peak of what torch's allocator held; 0: not known.")
     measured_tokens_per_s: _Rate | None = Field(default=None, description="None where there were too few steps.")
+    times: dict[str, tuple[_Seconds, _Seconds]] = Field(
+        default={}, max_length=20, description="By part of the run's time: what one was predicted to take, and took."
+    )
     steps: int = Field(default=0, ge=0)
     outcome: Literal["finished", "stopped", "suspended"] = "finished"
 

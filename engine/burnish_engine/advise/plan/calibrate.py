@@ -6,8 +6,8 @@ allocator holds beyond its tensors) and to the speed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import median, median_high
 
 from burnish_engine.advise.facts.past_runs import PastRun, past_runs
@@ -28,7 +28,9 @@ _MIB, _GIB = 2**20, 2**30
 # A measurement beyond these says more about the measuring than about the device.
 _HELD_RANGE = (0.85, 1.5)  # measured / predicted of what the allocator, or the process, holds
 _CONTEXT_RANGE = (128 * _MIB, 3 * _GIB)
-_SPEED_RANGE = (0.2, 5.0)
+_SPEED_RANGE = (0.01, 5.0)
+_TIME_RANGE = (0.05, 50.0)  # measured / predicted time of a part beside the steps
+_ALIKE = 0.05  # so far may predicted speeds be apart for runs of the same shape: model, adapter and pass decide it
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,9 @@ class Calibration:
     context_bytes: int | None = None  # bytes that the process holds beside torch; None where not known
     speed_runs: int = 0  # number of runs that correct the speed; 0: no correction
     speed: float = 1.0  # measured / predicted speed
+    is_alike: bool = False  # whether the speed is that of the newest run of the same shape alone
+    times: Mapping[str, float] = field(default_factory=dict)  # measured / predicted time, by part beside the steps
+    loading_s: float = 0.0  # time that the newest run of the same shape took to load its model; 0: not known
 
     @property
     def runs(self) -> int:
@@ -54,26 +59,31 @@ class CorrectedPrediction:
 
     parts: list[MemoryPart]  # components of the memory peak
     tokens_per_s: float  # predicted speed
-    speed_runs: int  # number of runs that corrected the speed
+    found: Calibration  # what corrected it
     basis: PlanBasis  # prediction before the correction
     notes: list[str]  # description of the correction, in sentences
 
 
-def calibration(device: str, engine: str, kind: str) -> Calibration:
+def calibration(device: str, engine: str, kind: str, tokens_per_s: float = 0.0) -> Calibration:
     """Compare predictions of this version with measurements of past runs on a device.
+
+    The speed is that of the newest run of the same shape, where there is one; else the median of runs of the kind.
 
     Args:
         device: name of the device, from `device_key`.
         engine: name of the engine, "fast" or "plain".
         kind: kind of the run, from `kind_of`. Where too few runs are of this kind, runs of any kind correct the memory,
             but not the speed.
+        tokens_per_s: predicted speed, which tells the shape of the run; 0: runs of any shape correct it.
     """
     version = burnish_version()
     known = [run for run in past_runs() if (run.device, run.engine, run.burnish) == (device, engine, version)]
     alike = [run for run in known if run.kind == kind]
     timed = [run for run in alike if run.measured_tokens_per_s][-_NEWEST:]
-    speeds = [run.measured_tokens_per_s / run.tokens_per_s for run in timed if run.measured_tokens_per_s]
-    enough = len(speeds) >= _LEAST_RUNS
+    last = next((run for run in reversed(timed) if abs(run.tokens_per_s - tokens_per_s) < _ALIKE * tokens_per_s), None)
+    chosen = [last] if last is not None else timed
+    speeds = [run.measured_tokens_per_s / run.tokens_per_s for run in chosen if run.measured_tokens_per_s]
+    enough = len(speeds) >= _LEAST_RUNS or last is not None
     # Pages of a paged optimizer come and go beside torch, so such runs do not count for other kinds.
     measured = _measured(alike) or _measured([run for run in known if _PAGED not in run.kind])
     by_torch = all(run.reserved_bytes for run in measured)
@@ -87,7 +97,15 @@ def calibration(device: str, engine: str, kind: str) -> Calibration:
         context_bytes=int(_within(_CONTEXT_RANGE, median_high(beside))) if len(beside) >= _LEAST_RUNS else None,
         speed_runs=len(speeds) if enough else 0,
         speed=_within(_SPEED_RANGE, median(speeds)) if enough else 1.0,
+        is_alike=last is not None,
+        times=_time_ratios(last or next((run for run in reversed(alike) if run.times), None)),
+        loading_s=last.times.get("loading", (0.0, 0.0))[1] if last is not None else 0.0,
     )
+
+
+def _time_ratios(run: PastRun | None) -> dict[str, float]:
+    times = run.times.items() if run is not None else ()
+    return {name: _within(_TIME_RANGE, took / planned) for name, (planned, took) in times if planned > 0 and took > 0}
 
 
 def correct_prediction(run: PlannedRun, parts: Sequence[MemoryPart], tokens_per_s: float) -> CorrectedPrediction:
@@ -99,7 +117,7 @@ def correct_prediction(run: PlannedRun, parts: Sequence[MemoryPart], tokens_per_
         tokens_per_s: predicted speed.
     """
     device, engine, kind = device_key(run), "fast" if run.engine.fast else "plain", kind_of(run)
-    found = calibration(device, engine, kind)
+    found = calibration(device, engine, kind, tokens_per_s)
     basis = PlanBasis(
         device=device,
         engine="fast" if run.engine.fast else "plain",
@@ -110,7 +128,7 @@ def correct_prediction(run: PlannedRun, parts: Sequence[MemoryPart], tokens_per_
     )
     after = correct_parts(parts, found)
     change = sum(part.bytes for part in after) / max(sum(part.bytes for part in parts), 1) - 1
-    return CorrectedPrediction(after, tokens_per_s * found.speed, found.speed_runs, basis, _notes(found, change))
+    return CorrectedPrediction(after, tokens_per_s * found.speed, found, basis, _notes(found, change, tokens_per_s))
 
 
 def correct_parts(parts: Sequence[MemoryPart], found: Calibration) -> list[MemoryPart]:
@@ -201,15 +219,26 @@ def _within(bounds: tuple[float, float], value: float) -> float:
     return min(max(value, bounds[0]), bounds[1])
 
 
-def _notes(found: Calibration, memory: float) -> list[str]:
-    if not found.runs:
-        return []
-    changes = []
+def _notes(found: Calibration, memory: float, tokens_per_s: float) -> list[str]:
+    """Say what past runs changed.
+
+    Args:
+        found: what they gave.
+        memory: change of the memory, as a share.
+        tokens_per_s: predicted speed before the correction.
+    """
+    notes, changes = [], []
     if found.memory_runs:
         changes.append(f"memory {_change(memory)}")
-    if found.speed_runs:
+    if found.speed_runs and not found.is_alike:
         changes.append(f"speed {_change(found.speed - 1)}")
-    return [f"Calibrated by {found.runs} runs on this device: {', '.join(changes)}."]
+    if changes:
+        notes.append(f"Calibrated by {found.runs} runs on this device: {', '.join(changes)}.")
+    if found.is_alike:
+        speed = tokens_per_s * found.speed
+        figure = f"{speed:,.0f}" if speed >= 10 else f"{speed:.1f}"
+        notes.append(f"The time is what the last run like this one took here, at {figure} tokens/s.")
+    return notes
 
 
 def _change(share: float) -> str:

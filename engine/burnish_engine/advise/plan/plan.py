@@ -10,7 +10,7 @@ from burnish_engine.advise.facts.engine_choice import Config, choose_engine
 from burnish_engine.advise.facts.planned_run import PlannedDevice, PlannedRun
 from burnish_engine.advise.facts.shape import BYTES_OF, GIB, parameters
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
-from burnish_engine.advise.plan.calibrate import CorrectedPrediction, correct_prediction
+from burnish_engine.advise.plan.calibrate import Calibration, CorrectedPrediction, correct_prediction
 from burnish_engine.advise.plan.disk_space import export_disk_bytes, export_space_note, training_disk
 from burnish_engine.advise.plan.expert_text import (
     adapter_bytes,
@@ -113,12 +113,17 @@ def plan_run(
             predicted_pace,
             run,
             step_s=seconds / work.steps,
-            tokens_per_s=speed,
             shared=shared,
             streamed=len(choice.plan.layers_on_host) if choice else 0,
         )
-        samples = plan_samples(run, pace(), work.steps)
-        times = time_parts(recipe, pace(samples=samples), done=-1, steps=work.steps, samples=samples)
+        samples, past = plan_samples(run, pace(tokens_per_s=speed), work.steps), found.found
+        plain = pace(tokens_per_s=found.basis.tokens_per_s, samples=samples).times
+        found.basis.times.update(plain)
+        known = {name: plain[name] * past.times[name] for name in plain.keys() & past.times}
+        corrected = pace(tokens_per_s=speed, samples=samples).with_times(known)
+        times = time_parts(recipe, corrected, done=-1, steps=work.steps, samples=samples)
+        if past.loading_s:
+            times.insert(0, TimePart(name="loading", count=1, seconds=past.loading_s))
     over_budget = recipe.memory.budget_gib > 0 and total > _ABOUT * _budget(recipe, choice)
     lower = None
     if not quick and (over_budget or lacks_memory(run, total, free)):
@@ -186,7 +191,7 @@ def plan_run(
         seconds=seconds,
         times=times,
         shared=shared,
-        speed_source=_speed_source(device.gpu(machine), found.speed_runs),
+        speed_source=_speed_source(device.gpu(machine), found.found),
         basis=found.basis,
     )
 
@@ -301,7 +306,10 @@ def _fits(run: PlannedRun, work: PlannedWork, free: int) -> bool:
     return not lacks_memory(run, total, free) and total <= _ABOUT * budget
 
 
-def _speed_source(gpu: GpuFacts | None, runs: int) -> str:
+def _speed_source(gpu: GpuFacts | None, found: Calibration) -> str:
+    if found.is_alike:
+        return "measured in the last run like it here"
+    runs = found.speed_runs
     estimated = f"estimated from {gpu_rates(gpu).source}" if gpu else "estimated"
     return f"{estimated}, corrected by {runs} runs here" if runs else estimated
 

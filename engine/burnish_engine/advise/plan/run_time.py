@@ -8,7 +8,7 @@ predicted ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from burnish_engine.advise.facts.planned_run import PlannedRun
@@ -67,6 +67,29 @@ class RunPace:
     token_s: float = 0.0  # one token of every reply that grows
     replies_s: float = 0.0  # the replies of a round that are learned from, written and judged; 0: rows are learned
     reference_s: float = 0.0  # the log-probabilities that preferences are compared with, once; 0: there are none
+
+    def with_times(self, times: Mapping[str, float]) -> RunPace:
+        """Return the pace with other seconds, by `TimePart.name`; what is not named stays."""
+        return replace(self, **{key: times[name] for name, key in _PACES.items() if name in times})
+
+    @property
+    def times(self) -> dict[str, float]:
+        """Seconds that one of each takes, by `TimePart.name`."""
+        return {name: getattr(self, key) for name, key in _PACES.items()}
+
+
+_PACES = {
+    "steps": "step_s",
+    "replies": "replies_s",
+    "checks": "look_s",
+    "evaluations": "evaluation_s",
+    "prompts": "prompts_s",
+    "saves": "save_s",
+    "general_text": "general_text_s",
+    "task": "task_s",
+    "reference": "reference_s",
+}
+"""Fields of `RunPace` by `TimePart.name`."""
 
 
 def predicted_pace(

@@ -56,13 +56,25 @@ class PlanBasis(Record):
     kind: str = Field(description='What it computes in and trains, such as "bf16", "nf4 bf16" or "full bf16".')
     memory: dict[str, int] = Field(description="Components of the peak on the training device, bytes.")
     tokens_per_s: float
+    times: dict[str, float] = Field(default={}, description="By `TimePart.name`: predicted time of one, seconds.")
     runs: int = Field(default=0, description="Past runs on this device that corrected the plan.")
 
 
 class TimePart(Facts):
     """A part of a run's predicted time."""
 
-    name: Literal["reference", "steps", "replies", "checks", "evaluations", "general_text", "prompts", "task", "saves"]
+    name: Literal[
+        "loading",
+        "reference",
+        "steps",
+        "replies",
+        "checks",
+        "evaluations",
+        "general_text",
+        "prompts",
+        "task",
+        "saves",
+    ]
     count: int = Field(description="How many of them there are.")
     seconds: float = Field(description="Predicted time of all of them together.")
     share: float = Field(default=0.0, description="Part of the time of the whole run, 0 to 1; 0 where not told.")

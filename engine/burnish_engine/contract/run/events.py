@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, Field, TypeAdapter
 
-from burnish_engine.contract.facts.advice import PlanBasis
+from burnish_engine.contract.facts.advice import PlanBasis, TimePart
 from burnish_engine.contract.facts.task_score import TaskScore
 from burnish_engine.contract.number import Number
 from burnish_engine.contract.record import Record
@@ -118,6 +118,7 @@ class PlanMade(_Event):
     total_seconds: Number = Field(
         default=0.0, description="The same with checks, evaluations, prompts and saves; 0 where not known."
     )
+    times: list[TimePart] = Field(default=[], description="Parts of `total_seconds`.")
     fits: bool
     basis: PlanBasis | None = Field(default=None, description="By component, before past runs corrected it.")
 
@@ -199,6 +200,10 @@ class StepDone(_PairFigures):
     process_bytes: int = Field(
         default=0,
         description="Peak so far of all that the process holds of the device, context included; 0 where not known.",
+    )
+    cpu_share: Number | None = Field(
+        default=None,
+        description="CPU: share of its threads' time in which the run was given a processor core, 0 to 1.",
     )
     eta_s: Number = Field(description="Predicted time to the end of the run, with evaluations and saves, seconds.")
 

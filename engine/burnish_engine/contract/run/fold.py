@@ -129,6 +129,7 @@ class RunState:
         phase_detail: text of that phase event.
         progress: how far the phase is; None where it does not say.
         beginnings: phase events of the present process up to its first step, in order.
+        since_step: phase events since the newest step, in order.
         data: the prepared data's figures; None before they are known.
         plan: predicted memory and time; None before the prediction and if nothing could be predicted.
         layers: where layers keep weights and activations; None before it is known, and on the plain engine.
@@ -160,6 +161,7 @@ class RunState:
     phase_detail: str = ""
     progress: PhaseProgress | None = None
     beginnings: tuple[PhaseChanged, ...] = ()
+    since_step: tuple[PhaseChanged, ...] = ()
     data: DataReady | None = None
     plan: PlanMade | None = None
     layers: LayersPlaced | None = None
@@ -284,6 +286,7 @@ def _changes(state: RunState, event: Event) -> dict[str, Any]:
         case PhaseChanged():  # the first sign of a new process: it loads before it says `run_started`
             return {
                 "phase": event.phase,
+                "since_step": (*state.since_step, event),
                 "phase_detail": event.detail,
                 "progress": None,
                 "ended": None,
@@ -338,7 +341,7 @@ def _step(state: RunState, event: StepDone) -> dict[str, Any]:
     if _is_bad(state, event):
         bad = (*(step for step in bad if step != event.step), event.step)[-_MAX_BAD:]
     peak = max(state.peak_bytes, event.held_bytes)
-    return {"steps": state.steps.add(event), "last_step": event, "peak_bytes": peak, "bad_steps": bad}
+    return {"steps": state.steps.add(event), "last_step": event, "since_step": (), "peak_bytes": peak, "bad_steps": bad}
 
 
 def _is_bad(state: RunState, event: StepDone) -> bool:

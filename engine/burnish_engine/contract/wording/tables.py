@@ -118,6 +118,7 @@ DOWNLOAD_STAGES: Final[Mapping[str, str]] = {
     "done": "Done",
 }
 TIME_PARTS: Final[Mapping[str, str]] = {
+    "loading": "Loading the model: {time}",
     "reference": "What preferences are compared with: {time}",
     "steps": "{count:,} steps: {time}",
     "replies": "Writing replies, {count:,} times: {time}",

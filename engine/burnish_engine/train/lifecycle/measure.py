@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Literal
 
@@ -41,6 +41,7 @@ class Measure:
     Attributes:
         engine: name of the engine; set when it is known.
         locked: function that returns the engine's bytes of page-locked host memory; set when it is known.
+        took: function that returns the measured seconds of one of each part of the run's time, by `TimePart.name`.
         process_bytes: peak of the device memory that the process holds; 0 where not known.
     """
 
@@ -61,6 +62,7 @@ class Measure:
         self.engine = ""
         self.process_bytes = 0
         self.locked: Callable[[], int] = lambda: 0
+        self.took: Callable[[], Mapping[str, float]] = dict
 
     def held_bytes(self) -> int | None:
         """Read how many bytes of the device the process holds now; None where not known. Any thread may ask."""
@@ -137,6 +139,7 @@ class Measure:
             **basis.model_dump(include={"device", "engine", "kind", "memory", "tokens_per_s"}),
             **taken.model_dump(include={"process_bytes", "allocated_bytes", "reserved_bytes"}),
             "measured_tokens_per_s": taken.tokens_per_s,
+            "times": {name: (basis.times.get(name, 0.0), took) for name, took in self.took().items()},
         }
         if not taken.reserved_bytes and peak_bytes() is None:  # what is held between steps is far less than the peak
             run["process_bytes"] = 0
@@ -145,6 +148,20 @@ class Measure:
         except ValidationError:  # a figure beyond reason, which is no use for predictions
             return False
         return True
+
+
+class ProcessorShare:
+    """Measures how much of its threads' time this process is given processor cores; others take the rest."""
+
+    def __init__(self) -> None:
+        self._at, self._used = time.monotonic(), time.process_time()
+
+    def since_last(self) -> float:
+        """Return the share since the last call, 0 to 1."""
+        at, used = time.monotonic(), time.process_time()
+        share = (used - self._used) / max((at - self._at) * torch.get_num_threads(), 1e-9)
+        self._at, self._used = at, used
+        return min(share, 1.0)
 
 
 def memory_reader(device: torch.device) -> Callable[[], int | None]:

@@ -13,11 +13,11 @@ from pydantic import ValidationError
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.contract.run.events import LayersPlaced, StepDone
 from burnish_engine.models.device.device import memory_bytes
-from burnish_engine.runs.recorder import Recorder, predicted_end
+from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.engine import EngineFacts, StepResult
 from burnish_engine.train.lifecycle.checkpoint import Position
 from burnish_engine.train.lifecycle.inputs import RunInputs
-from burnish_engine.train.lifecycle.measure import Measure
+from burnish_engine.train.lifecycle.measure import Measure, ProcessorShare
 from burnish_engine.train.lifecycle.spill_watch import SpillWatch
 from burnish_engine.train.lifecycle.time_left import TimeLeft
 
@@ -80,6 +80,8 @@ class StepRecorder:
         self._left = left
         self._told = ""
         recorder.observe(left.observe)
+        measure.took = lambda: left.took
+        self._processor = ProcessorShare() if device.type == "cpu" else None
 
     def follow(self, facts: Callable[[], EngineFacts]) -> None:
         """Switch to the steps of another engine, whose present facts a function returns."""
@@ -128,10 +130,11 @@ class StepRecorder:
                 step_s=seconds,
                 memory_bytes=memory_bytes(self._device),
                 process_bytes=self._measure.process_bytes,
+                cpu_share=self._processor.since_last() if self._processor else None,
                 eta_s=left_s,
                 **(asdict(result.preference) if result.preference else {}),
             )
         )
         if time.monotonic() - self._state_written > _STATE_EVERY_S or result.step == total:
-            self._recorder.update(step=result.step, loss=result.loss, ends=predicted_end(left_s))
+            self._recorder.predict(left_s, seconds, step=result.step, loss=result.loss)
             self._state_written = time.monotonic()

@@ -221,6 +221,7 @@ def check_fit(
             tokens_per_s=plan.tokens_per_s,
             seconds=plan.seconds or 0.0,
             total_seconds=plan.total_seconds or 0.0,
+            times=plan.times,
             fits=plan.fits,
             basis=plan.basis,
         )

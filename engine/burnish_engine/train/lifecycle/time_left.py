@@ -22,6 +22,7 @@ from burnish_engine.contract.run.events import (
 MEASURED_STEPS = 5
 """Steps after which their measured time replaces the predicted one."""
 _MEAN_OF = 20  # newest steps whose mean time is taken
+_PHASES = {"weights": "loading", "sampling": "prompts"}  # phases whose time is that of a part
 
 
 class TimeLeft:
@@ -37,54 +38,69 @@ class TimeLeft:
         self._recipe, self._total = recipe, steps
         self._steps: deque[float] = deque(maxlen=_MEAN_OF)
         self._looks = LOOKS
-        self._asking_since: float | None = None
+        self._made = 0
+        self._phase = ("", 0.0)
+        self._took: dict[str, float] = {}
         self._pace, self._samples = _planned_pace(plan), plan.samples if plan else None
 
     def observe(self, event: Event) -> None:
         """Take the time of an evaluation, save, check or round of replies from the event that ends it."""
-        if self._asking_since is not None and isinstance(event, PhaseChanged):
-            self._pace = replace(self._pace, prompts_s=max(event.t - self._asking_since, 0.0))
-            self._asking_since = None
+        if isinstance(event, PhaseChanged):
+            name, since = self._phase
+            if name in _PHASES:
+                self._take(_PHASES[name], event.t - since)
+            self._phase = event.phase, event.t
         match event:
-            case PhaseChanged(phase="sampling"):
-                self._asking_since = event.t
             case EvaluationDone():
-                self._pace = replace(self._pace, evaluation_s=event.seconds)
+                self._take("evaluations", event.seconds)
             case GeneralTextDone():
-                self._pace = replace(self._pace, general_text_s=event.seconds)
+                self._take("general_text", event.seconds)
             case TaskScored():
-                self._pace = replace(self._pace, task_s=event.seconds)
+                self._take("task", event.seconds)
             case RewardsGiven():
-                self._pace = replace(self._pace, replies_s=event.written_s + event.judged_s)
+                self._take("replies", event.written_s + event.judged_s)
             case CheckpointSaved():
-                self._pace = replace(self._pace, save_s=event.seconds)
+                self._take("saves", event.seconds)
             case GuardReported(when="before" | "after_warmup"):
                 self._looks = LOOKS - (1 if event.when == "before" else 2)
                 if event.seconds and self._pace.look_s:
-                    self._pace = replace(self._pace, look_s=event.seconds)
+                    self._take("checks", event.seconds)
             case _:
                 pass
 
+    def _take(self, name: str, seconds: float) -> None:
+        """Let a measured time replace the predicted one."""
+        self._took[name] = max(seconds, 0.0)
+        self._pace = self._pace.with_times({name: self._took[name]})
+
+    @property
+    def took(self) -> dict[str, float]:
+        """Measured seconds of one of each part of the run's time beside the steps, by `TimePart.name`."""
+        return self._took
+
     def after(self, step: int, seconds: float) -> float:
         """Take the time of a step and return the time from its end to the end of the run, seconds."""
+        self._made += 1
+        if self._made in {2, MEASURED_STEPS}:
+            self._steps.clear()  # the first ones compile kernels and capture graphs
         self._steps.append(seconds)
-        measured = sum(self._steps) / len(self._steps)
-        enough = len(self._steps) >= MEASURED_STEPS or not self._pace.step_s
-        pace = replace(self._pace, step_s=measured if enough else self._pace.step_s)
+        pace = replace(self._pace, step_s=self._step_s)
         left = time_parts(self._recipe, pace, done=step, steps=self._total, looks=self._looks, samples=self._samples)
         return sum(part.seconds for part in left)
+
+    @property
+    def _step_s(self) -> float:
+        """The time of a step to come: the measured mean, and before enough were measured no less than was planned.
+
+        A slower machine shows in the quickest of the first steps; a slow one among them may have compiled kernels.
+        """
+        planned = self._pace.step_s
+        if self._made >= MEASURED_STEPS or not planned:
+            return sum(self._steps) / len(self._steps)
+        return planned if self._made < 2 else max(planned, min(self._steps))
 
 
 def _planned_pace(plan: RunPlan | None) -> RunPace:
     """Return the pace that a plan was made with; without a plan nothing is known yet."""
     one = {part.name: part.seconds / part.count for part in plan.times if part.count} if plan else {}
-    return RunPace(
-        step_s=one.get("steps", 0.0),
-        look_s=one.get("checks", 0.0),
-        evaluation_s=one.get("evaluations", 0.0),
-        prompts_s=one.get("prompts", 0.0),
-        save_s=one.get("saves", 0.0),
-        general_text_s=one.get("general_text", 0.0),
-        task_s=one.get("task", 0.0),
-        reference_s=one.get("reference", 0.0),
-    )
+    return RunPace(step_s=0.0).with_times(one)

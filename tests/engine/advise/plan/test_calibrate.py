@@ -64,8 +64,8 @@ def total(made):
     return sum(part.bytes for part in made)
 
 
-def test_one_run_is_not_enough():
-    past(1, held=1.1, speed=0.5)
+def test_one_run_of_another_shape_is_not_enough():
+    past(1, held=1.1, speed=0.5, tokens_per_s=2000.0)
     made = correct_prediction(planned(), parts(), 1000.0)
     assert made.parts == parts()
     assert made.tokens_per_s == 1000.0
@@ -73,9 +73,24 @@ def test_one_run_is_not_enough():
     assert not made.notes
 
 
+def test_the_last_run_of_the_same_shape_tells_the_speed_and_that_is_said():
+    """A busy machine is a busy machine: predicting what it did not reach would be wrong the next time too."""
+    times = {"checks": (2.0, 30.0), "loading": (0.0, 12.0), "saves": (0.0, 1.0)}
+    past(1, speed=0.06, times=times)
+    made = correct_prediction(planned(), parts(), 1020.0)
+    assert made.tokens_per_s == pytest.approx(61.2)
+    assert made.found.times == {"checks": 15.0}
+    assert made.found.loading_s == 12.0
+    assert made.parts == parts(), "one run is too little for the memory"
+    (note,) = made.notes
+    assert "61 tokens/s" in note
+    past(2, speed=0.5)
+    assert correct_prediction(planned(), parts(), 1000.0).tokens_per_s == 500.0
+
+
 def test_two_correct_memory_and_speed_and_it_is_said():
     for when in (1, 2):
-        past(when, held=1.05, beside=400 * MIB, speed=0.5)
+        past(when, held=1.05, beside=400 * MIB, tokens_per_s=2000.0)
     made = correct_prediction(planned(), parts(), 1000.0)
     sizes = {part.name: part.bytes for part in made.parts}
     assert total(made.parts) == pytest.approx(HELD * 1.05 + 400 * MIB, abs=2)
@@ -270,7 +285,7 @@ def test_plans_are_corrected_and_say_so():
     after = plan_run(Recipe(), QWEN3_06B, machine)
     assert after.memory_bytes == pytest.approx(1.1 * held + 500 * MIB, abs=2) == sum(p.bytes for p in after.memory)
     assert after.tokens_per_s == pytest.approx(before.tokens_per_s / 2)
-    assert "corrected by 2 runs here" in after.speed_source
+    assert "last run" in after.speed_source
     assert any("Calibrated by 2 runs on this device" in note for note in after.notes)
     assert after.basis.memory == before.basis.memory
     assert plan_run(Recipe(), QWEN3_06B, gpu_machine(CARD, 16 * GIB)).memory_bytes == before.memory_bytes

@@ -101,7 +101,7 @@ def _stages_done(state: RunState, phases: Sequence[PhaseChanged], now: float) ->
     """
     done = took = predicted = 0.0
     for at, event in enumerate(phases):
-        stage_s, is_over = _stage_s(state, event.phase), at + 1 < len(phases)
+        stage_s, is_over = stage_seconds(state, event.phase), at + 1 < len(phases)
         passed = max((phases[at + 1].t if is_over else now) - event.t, 0.0)
         share = 1.0 if is_over else _share_of_stage(state, passed, stage_s)
         done += share * stage_s
@@ -119,8 +119,13 @@ def _share_of_stage(state: RunState, passed: float, stage_s: float) -> float:
     return min(passed / stage_s, _MOST_WITHOUT_WORD) if stage_s > 0 else 0.0
 
 
-def _stage_s(state: RunState, phase: str) -> float:
-    """Return the predicted time of one stay in a phase, seconds; 0 where it has none."""
+def stage_seconds(state: RunState, phase: str) -> float:
+    """Return the predicted time of one stay in a phase, seconds; 0 where it has none.
+
+    Args:
+        state: state folded from the run's events so far.
+        phase: phase, as in `PhaseChanged`.
+    """
     names = _STAGES.get(phase, ())
     parts = state.plan.times if state.plan is not None else []
     return sum(part.seconds / part.count for part in parts if part.name in names and part.count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from burnish_app.look.language import say, tr
+from burnish_app.state.run_clock import stage_seconds
 from burnish_app.state.step_status import StageStatus
 from burnish_app.wording.numbers import count_text, duration_text, percent
 from burnish_engine.contract.run.fold import RunState
@@ -15,7 +16,8 @@ from burnish_engine.contract.wording.tables import CHECKS, FIRST_STEP, PHASES
 _STAGES = {phase: text for phase, text in PHASES.items() if phase not in ("saving", "paused")} | {
     "training": FIRST_STEP
 }
-_NOT_ALWAYS = ("dry_run", "evaluating", "scoring", "sampling", "writing")
+_NOT_ALWAYS = ("dry_run", "writing", "evaluating", "scoring", "sampling")
+_LEAST_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class RunStage:
     Attributes:
         text: name of the stage.
         status: whether it is done, is running or is to come.
-        time: time it took or takes, as text; empty before it.
+        time: time it took or takes, as text, and before it the predicted one; empty where that is not known.
         detail: how far the running stage is and what is being done in it, in a line; may be empty.
     """
 
@@ -56,8 +58,11 @@ def run_stages(state: RunState, now: float) -> list[RunStage]:
             found.append(RunStage(tr(text), "now", duration_text(times[phase]), _detail(state)))
         elif phase in times:
             found.append(RunStage(tr(text), "done", duration_text(times[phase])))
-        elif phase not in _NOT_ALWAYS and not (current in _STAGES and _before(phase, current)):
-            found.append(RunStage(tr(text), "waiting"))
+        elif not (current in _STAGES and _before(phase, current)):
+            predicted_s = stage_seconds(state, phase)
+            if phase not in _NOT_ALWAYS or predicted_s > 0:
+                about = tr("about {time}").format(time=duration_text(predicted_s)) if predicted_s >= _LEAST_S else ""
+                found.append(RunStage(tr(text), "waiting", about))
     return found
 
 
@@ -84,7 +89,7 @@ def run_facts(state: RunState) -> list[tuple[str, str]]:
 
 def _detail(state: RunState) -> str:
     """Return how far the running stage is, with what the check that is being made shows; empty where not known."""
-    if state.progress is None:
+    if state.progress is None or state.progress.done >= state.progress.total:  # what follows is not counted
         return ""
     check = CHECKS.get(state.progress.what, "") if state.progress.unit == "checks" else ""
     return "  ·  ".join(part for part in (say(progress_sentence(state.progress)), tr(check)) if part)

@@ -91,6 +91,11 @@ def past_runs_file() -> Path:
     return user_data_dir() / "past-runs.json"
 
 
+def past_export_file() -> Path:
+    """File with the time that each stage of the last export took."""
+    return user_data_dir() / "past-export.json"
+
+
 def links_file() -> Path:
     """File with what was measured of the links between GPUs."""
     return user_data_dir() / "links.json"

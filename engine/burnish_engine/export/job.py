@@ -28,12 +28,11 @@ from burnish_engine.export.verify.reference import (
     render_probes,
 )
 from burnish_engine.export.verify.report import CheckedFiles, build_report, conclude
+from burnish_engine.export.verify.stage_bar import StageBar, StageName
 from burnish_engine.export.weights.folders import BeyondRangeError, Progress, no_progress
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.gguf.gguf_speed import generation_speed
 from burnish_engine.models.gguf.gguf_trial import try_file
-
-_MAKE, _ASK, _CHECK = 1.0, 4.0, 2.0  # rough durations: making a file, running the trained model, checking a file
 
 
 @dataclass(frozen=True)
@@ -92,16 +91,18 @@ def export_gguf(
         plan = plan_gguf(source, weights, tokenizer, name, expected=expected, scratch=staging)
         check_space(plan, wanted, out, staging, importance=bool(options.training))
         others = [quant for quant in wanted if quant != base_type(wanted)]
-        stages = _StageBar(progress, 2 * _MAKE + _ASK + _CHECK + len(others) * (_MAKE + _CHECK))
-        base = _write_base(plan, staging, wanted, stages.begin(2 * _MAKE), canceled)
+        options = _for_quantizing(options, plan, others, staging / "hessians")
+        answers: list[StageName] = ["run", "weigh", "answer"] if options.training else ["run", "answer"]
+        stages = StageBar(progress, ["write", *answers, "check", *(["make", "check"] * len(others))])
+        base = _write_base(plan, staging, wanted, stages.begin("write"), canceled)
         weights.check_all_used()
         try_file(base.path, is_own=True)
         probes = render_probes(tokenizer, [*model.probe_chats, *PROBE_CHATS])
         reference = compute_reference(
-            replace(model, options=_for_quantizing(options, plan, others, staging / "hessians")),
+            replace(model, options=options),
             tokenizer,
             probes,
-            progress=stages.begin(_ASK),
+            begin=stages.begin,
             canceled=canceled,
         )
         truth = _CheckInputs(tokenizer, expected, reference, Origin(source, adapter, options.rounded))
@@ -112,26 +113,12 @@ def export_gguf(
         digest = weights.adapter.digest if weights.adapter else source.trained_digest
         report = build_report(source, plan.architecture, digest, checked, reference)
         stop_if(canceled, "The export")
+        stages.finish()
         progress(EXPORT_STAGES["done"], 1.0)
         proven = run.proven(checked)
         if matrix is not None and proven:
             proven[f"{file_name}.imatrix"] = matrix
         return conclude(out, report, proven, [run.file_name(quant) for quant in wanted])
-
-
-class _StageBar:
-    """Show stages of known weight as one progress bar."""
-
-    def __init__(self, progress: Progress, total: float) -> None:
-        self._progress = progress
-        self._total = total
-        self._begun = 0.0
-
-    def begin(self, weight: float) -> Progress:
-        """Begin the next stage and return its callback, whose share becomes a share of the whole."""
-        start = self._begun
-        self._begun += weight
-        return lambda what, share: self._progress(what, min((start + weight * share) / self._total, 1.0))
 
 
 @dataclass(frozen=True)
@@ -141,7 +128,7 @@ class _ExportRun:
     name: str
     truth: _CheckInputs
     threads: int
-    stages: _StageBar
+    stages: StageBar
     canceled: Canceled
     importance: Path | None
 
@@ -170,7 +157,7 @@ class _ExportRun:
         return f"{self.name}-{quant}.gguf"
 
     def _make(self, base: Quantized, quant: GgufType) -> Quantized:
-        path, progress = self._path(quant), self.stages.begin(_MAKE)
+        path, progress = self._path(quant), self.stages.begin("make")
         if quant in {"F16", "BF16"}:  # rounded once, from fp32
             write_gguf(self.plan, path, quant, progress=progress, canceled=self.canceled)
             return read_back(path, quant)
@@ -187,7 +174,7 @@ class _ExportRun:
 
     def _check(self, made: Quantized, *, scored: bool = True) -> tuple[QuantFidelity, Any]:
         stop_if(self.canceled, "The verification")
-        progress = self.stages.begin(_CHECK)
+        progress = self.stages.begin("check")
         progress(EXPORT_STAGES["check"].format(quant=made.quant), 0.0)
         name, truth = self.file_name(made.quant), self.truth
         found, tokens = check_file(

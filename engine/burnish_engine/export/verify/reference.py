@@ -24,6 +24,7 @@ from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.losses import Flags, MeanLoss, ModelDistance, model_distance
 from burnish_engine.export.base.staging import Canceled, never, require_memory, stop_if
 from burnish_engine.export.quantize.importance_file import Importance
+from burnish_engine.export.verify.stage_bar import BeginStage
 from burnish_engine.export.weights.folders import Progress, no_progress
 from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
 from burnish_engine.models.checkpoint.source import ModelSource
@@ -192,7 +193,7 @@ def compute_reference(
     tokenizer: Any,
     probes: Sequence[Probe],
     *,
-    progress: Progress = no_progress,
+    begin: BeginStage = lambda _name: no_progress,
     canceled: Canceled = never,
 ) -> Reference:
     """Run the trained model on held-out rows and probes, and on training rows for the importance matrix.
@@ -201,7 +202,8 @@ def compute_reference(
         model: trained model and rows.
         tokenizer: tokenizer of the model.
         probes: rendered conversations; the first few are answered.
-        progress: callback given the share of documents done.
+        begin: function that begins a stage and returns the callback of its share: "run" on the documents, "weigh" with
+            training rows, and "answer" for all that is asked of the model then.
         canceled: callback polled between documents; True stops the work.
 
     Raises:
@@ -227,7 +229,7 @@ def compute_reference(
     width = loaded.get_output_embeddings().weight.shape[0]
     chosen = choose_documents(model.held_out, options.supervised, probes, width, _context(source))
     documents, supervised = [ids for ids, _ in chosen], [flags for _, flags in chosen]
-    log_probs = document_log_probs(loaded, documents, lambda what, share: progress(what, share / 2), canceled)
+    log_probs = document_log_probs(loaded, documents, begin("run"), canceled)
     tuned = MeanLoss()
     for one, (document, flags) in zip(log_probs, chosen, strict=True):
         tuned.add(one, document, flags)
@@ -238,14 +240,17 @@ def compute_reference(
         tokens=options.tokens,
         columns=partial(column_order, source.spec),
         hessians=options.hessians,
-        progress=lambda what, share: progress(what, 0.5 + share / 2),
+        progress=begin("weigh") if options.training else no_progress,
         canceled=canceled,
     )
+    asked, what = begin("answer"), EXPORT_STAGES["weigh" if options.training else "run"]
     base = None
     if adapter is not None:
         with loaded.disable_adapter():
             base = model_distance(loaded, documents, log_probs, supervised, canceled)
+    asked(what, 0.3)
     answered = _answer(loaded, tokenizer, probes, canceled)
+    asked(what, 0.7)
     stops = model_stop_ids(loaded, tokenizer)
     other = None
     if options.in_4_bits and adapter is not None:

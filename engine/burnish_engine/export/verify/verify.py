@@ -23,6 +23,7 @@ from burnish_engine.export.verify.reference import (
     render_probes,
 )
 from burnish_engine.export.verify.report import CheckedFiles, build_report, read_report
+from burnish_engine.export.verify.stage_bar import StageBar
 from burnish_engine.export.weights.adapter import read_adapter
 from burnish_engine.export.weights.folders import Progress, no_progress
 from burnish_engine.models.gguf.gguf_trial import try_file
@@ -68,10 +69,12 @@ def verify_file(
     tokenizer = load_tokenizer(source)
     digest = read_adapter(adapter).digest if adapter is not None else source.trained_digest
     probes = render_probes(tokenizer, [*model.probe_chats, *PROBE_CHATS])
+    stages = StageBar(progress, ["run", *(["weigh"] if options.training else []), "answer", "check"])
     reference = compute_reference(
-        replace(model, options=options), tokenizer, probes, progress=progress, canceled=canceled
+        replace(model, options=options), tokenizer, probes, begin=stages.begin, canceled=canceled
     )
-    progress(EXPORT_STAGES["check"].format(quant=gguf.name), 0.5)
+    checking = stages.begin("check")
+    checking(EXPORT_STAGES["check"].format(quant=gguf.name), 0.0)
     origin = Origin(source, adapter, options.rounded)
     result, tokens = check_file(
         made,
@@ -96,7 +99,7 @@ def verify_file(
         result,
         gguf,
         reference.task_rows,
-        progress=lambda what, share: progress(what, 0.6 + 0.4 * share),
+        progress=lambda what, share: checking(what, 0.5 + 0.5 * share),
         threads=model.threads,
         canceled=canceled,
     )

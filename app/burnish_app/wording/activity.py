@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from burnish_app.look.language import retold, tr
 from burnish_app.state.time_left import TimeLeft
-from burnish_app.wording.numbers import duration_text, left_text, percent
+from burnish_app.wording.numbers import duration_text, left_text, percent, times_text
 from burnish_engine.contract.units import file_size
 from burnish_engine.contract.wording.tables import DOWNLOAD_STAGES
 
@@ -113,11 +113,6 @@ def _left_text(one: Activity) -> str:
     return tr("{time} left").format(time=left_text(one.left)) if one.left is not None else ""
 
 
-def _spent_text(one: Activity) -> str:
-    spent_s = time.time() - one.began if one.began and one.moves else 0.0
-    return tr("{time} so far").format(time=duration_text(spent_s)) if spent_s >= 1.0 else ""
-
-
 def activity_text(one: Activity, *, named: bool = True) -> str:
     """Describe an activity in a line, such as "Training support-desk, 40 %, step 240 of 600, 12 min left".
 
@@ -125,10 +120,10 @@ def activity_text(one: Activity, *, named: bool = True) -> str:
         one: activity.
         named: whether its name stands behind what is done; else its progress does.
     """
-    left, spent = _left_text(one), _spent_text(one)
     if named:
-        return ", ".join(part for part in (f"{one.what} {one.name}", one.progress, one.stage, spent, left) if part)
-    return "  ·  ".join(part for part in (one.what, one.progress, spent, left, one.stage) if part)
+        return ", ".join(part for part in (f"{one.what} {one.name}", one.progress, one.stage, _left_text(one)) if part)
+    times = times_text(time.time() - one.began if one.began and one.moves else 0.0, one.left)
+    return "  ·  ".join(part for part in (one.what, one.progress, times, one.stage) if part)
 
 
 def _steps_text(run: RunSummary) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from burnish_app.look.language import tr
-from burnish_app.wording.numbers import decimal_text, duration_text, percent, plural
+from burnish_app.state.time_left import TimeLeft
+from burnish_app.wording.numbers import decimal_text, duration_text, left_text, percent, plural
 from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.run.duels import DuelFacts, DuelRun, DuelVerdictFacts
 
@@ -79,10 +80,13 @@ def share_done(duel: DuelFacts) -> float:
         return 1.0
     least, most = duel.runs
     made = len(duel.made)
-    within = 0.0
-    if duel.current is not None and duel.current.total_steps:
-        within = duel.current.step / duel.current.total_steps
-    return min((made + within) / (least if made < least else most), 1.0)
+    return min((made + _share_of_run(duel)) / (least if made < least else most), 1.0)
+
+
+def _share_of_run(duel: DuelFacts) -> float:
+    """Return how far the run is that is being made, 0 to 1."""
+    run = duel.current
+    return run.step / run.total_steps if run is not None and run.total_steps else 0.0
 
 
 def time_left_text(duel: DuelFacts) -> str:
@@ -91,8 +95,8 @@ def time_left_text(duel: DuelFacts) -> str:
         return ""
     each = sum(run.seconds for run in duel.made) / len(duel.made)
     least = duel.runs[0]
-    left = max((least if len(duel.made) < least else duel.runs[1]) - len(duel.made), 0)
-    return tr("about {time} of training left").format(time=duration_text(each * left)) if left else ""
+    left = max((least if len(duel.made) < least else duel.runs[1]) - len(duel.made) - _share_of_run(duel), 0.0)
+    return tr("about {time} of training left").format(time=left_text(TimeLeft.about(each * left))) if left else ""
 
 
 def difference_text(verdict: DuelVerdictFacts) -> str:

@@ -81,6 +81,18 @@ def left_text(left: TimeLeft) -> str:
     return tr("{low} to {high}").format(low=low, high=high)
 
 
+def times_text(spent_s: float, left: TimeLeft | None) -> str:
+    """Say for how long something runs and how long it still takes: "4 min so far  ·  about 2 to 4 min left".
+
+    Args:
+        spent_s: time since it began, seconds.
+        left: time until it is done; None: not known.
+    """
+    spent = tr("{time} so far").format(time=duration_text(spent_s)) if spent_s >= 1.0 else ""
+    about = tr("about {time} left").format(time=left_text(left)) if left is not None else ""
+    return "  ·  ".join(part for part in (spent, about) if part)
+
+
 def _rounded(seconds: float) -> float:
     """Round to what an estimate can claim: 5 s from 20 s on."""
     return 5.0 * round(seconds / 5.0) if 20.0 <= seconds < 90.0 else seconds

@@ -6,7 +6,8 @@ from dataclasses import replace
 from app.facts.run_events import a_step, events, numbered
 
 from burnish_app.wording.run_stages import run_facts, run_stages
-from burnish_engine.contract.run.events import PhaseChanged, PhaseProgress
+from burnish_engine.contract.facts.advice import TimePart
+from burnish_engine.contract.run.events import PhaseChanged, PhaseProgress, PlanMade
 from burnish_engine.contract.run.fold import RunState, fold_all
 from burnish_engine.contract.wording.sentences import progress_sentence
 from burnish_engine.contract.wording.tables import CHECKS
@@ -75,3 +76,30 @@ def test_phases_after_a_step_are_not_stages_and_a_new_process_begins_anew():
     assert [event.phase for event in fold_all(state, [PhaseChanged(phase="loading", seq=99, t=500.0)]).beginnings] == [
         "loading"
     ]
+
+
+def test_stages_that_the_plan_counts_are_listed_from_the_beginning_with_their_time():
+    """A list that grows while one waits would be a promise that was not kept."""
+    times = [
+        TimePart(name="checks", count=3, seconds=30.0),
+        TimePart(name="evaluations", count=2, seconds=90.0),
+        TimePart(name="general_text", count=2, seconds=30.0),
+        TimePart(name="prompts", count=2, seconds=40.0),
+    ]
+    made = PlanMade(memory_bytes=1, memory_free_bytes=1, tokens_per_s=1, seconds=1, times=times, fits=True, seq=50)
+    state = fold_all(begun("loading", "preparing"), [made])
+    before = run_stages(state, now=115.0)
+    assert [stage.time for stage in before if stage.time.startswith("about")] == [
+        "about 10 s",
+        "about 60 s",
+        "about 20 s",
+    ]
+    phases = ("weights", "checking", "evaluating", "sampling", "training")
+    later = fold_all(state, [PhaseChanged(phase=phase, seq=60 + n, t=200.0 + n) for n, phase in enumerate(phases)])
+    assert [stage.text for stage in run_stages(later, now=300.0)] == [stage.text for stage in before]
+
+
+def test_what_is_counted_to_its_end_is_not_shown_as_counting():
+    state = begun("loading", "evaluating")
+    far = fold_all(state, [PhaseProgress(done=40, total=40, seq=98, t=115.0)])
+    assert not any(stage.detail for stage in run_stages(far, now=120.0))

@@ -207,6 +207,16 @@ def run(tmp_path, bench):
 
 
 @pytest.fixture
+def other_run(tmp_path):
+    """The folder of a run that exports and stops in its own way."""
+    folder = tmp_path / "another"
+    (folder / "adapter").mkdir(parents=True)
+    (folder / "adapter" / "adapter_model.safetensors").write_bytes(b"x")
+    (folder / "recipe.toml").write_text('[export]\nquants = ["Q6_K"]\n[evaluation]\npatience = 4\n', encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
 def held(qapp):
     """A client whose engine answers when the test says so; no process."""
     made = HeldClient()

@@ -159,16 +159,6 @@ def test_hardware_shows_the_machine_as_it_is_now_and_no_verdict_on_another(qtbot
     qtbot.waitUntil(lambda: len(answers.asked("what_fits")) == 2)
 
 
-@pytest.fixture
-def other_run(tmp_path):
-    """The folder of a run that exports and stops in its own way."""
-    folder = tmp_path / "another"
-    (folder / "adapter").mkdir(parents=True)
-    (folder / "adapter" / "adapter_model.safetensors").write_bytes(b"x")
-    (folder / "recipe.toml").write_text('[export]\nquants = ["Q6_K"]\n[evaluation]\npatience = 4\n', encoding="utf-8")
-    return folder
-
-
 def test_export_offers_what_another_run_asks_for_and_proves_nothing_of_the_former(window, bench, run, other_run):
     page = open_page(window, "export")
     page._forecast_timer.stop()

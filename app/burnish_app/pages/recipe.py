@@ -226,6 +226,7 @@ class RecipePage(Page):
             else:
                 self._show_presets()
         else:
+            self.draft.history.spoil(key)
             self.plans.drop()
             self.bench.set_plan(None)
             self.fit.show_invalid()
@@ -254,7 +255,7 @@ class RecipePage(Page):
         """Undo or redo; an invalid value goes first."""
         history = self.draft.history
         if self.settings.recipe() is None and done < history.done:
-            done = history.done
+            done = history.before_spoiled
         objective = self.bench.recipe.preference.objective
         self._rewrite(self.draft.go_to(done))
         if self.bench.recipe.preference.objective != objective:

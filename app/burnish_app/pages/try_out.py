@@ -33,6 +33,7 @@ from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.serve.run_requests import HeldOutRequest, VoteRequest
 
+_MESSAGE, _SYSTEM = "try_out.message", "try_out.system"
 _SEEDS = 2**31  # the box of the sampling card takes so many
 
 
@@ -74,7 +75,10 @@ class TryOutPage(Page):
                 "a conversation of its own."
             )
         )
-        self.prompt.textChanged.connect(self._show)
+        self.prompt.setPlainText(bench.text(_MESSAGE))
+        self.sampling.system.setPlainText(bench.text(_SYSTEM))
+        self.prompt.textChanged.connect(self._written_on)
+        self.sampling.system.textChanged.connect(lambda: bench.keep_text(_SYSTEM, self.sampling.system.toPlainText()))
         number = body(tr("Models"), "muted")
         number.setWordWrap(False)
         for widget in (row(number, self.count), self.blind, self.sampling.fold):
@@ -113,6 +117,12 @@ class TryOutPage(Page):
         self._runs = runs
         if self.isVisible() and not self.answering.open:
             self._show_run()
+
+    def _written_on(self) -> None:
+        """Keep the person's own words, which outlive this page and the studio; a held-out row is in its file."""
+        if self._question is None:
+            self.bench.keep_text(_MESSAGE, self.prompt.toPlainText())
+        self._show()
 
     def send(self) -> None:
         """Send the message to all models, or cancel the replies while they are streamed."""

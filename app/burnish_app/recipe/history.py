@@ -39,6 +39,7 @@ class RecipeHistory:
         self._at = 0
         self._last: tuple[str, float] = ("", 0.0)
         self._moves = 0
+        self._is_spoiled = False
 
     @property
     def step(self) -> tuple[int, int]:
@@ -61,13 +62,18 @@ class RecipeHistory:
         return self._at
 
     @property
+    def before_spoiled(self) -> int:
+        """The number of changes that are done before a value became invalid, its valid beginning not counted."""
+        return self._at - 1 if self._is_spoiled else self._at
+
+    @property
     def before(self) -> Recipe:
         """The recipe before the last change that is done; the recipe itself if there is none."""
         return self._states[max(self._at - 1, 0)].recipe
 
     def restart(self, recipe: Recipe) -> None:
         """Forget all changes: the recipe became another one."""
-        self._states, self._at, self._last = [_State(recipe, "")], 0, ("", 0.0)
+        self._states, self._at, self._last, self._is_spoiled = [_State(recipe, "")], 0, ("", 0.0), False
 
     def record(self, recipe: Recipe, key: str = "") -> None:
         """Add a change; what was undone is forgotten.
@@ -78,7 +84,7 @@ class RecipeHistory:
         """
         if recipe == self.recipe:
             return
-        now = self._clock()
+        now, self._is_spoiled = self._clock(), False
         del self._states[self._at + 1 :]
         together = bool(key) and self._at and self._last[0] == key and now - self._last[1] < _TOGETHER_S
         if together:
@@ -91,6 +97,16 @@ class RecipeHistory:
         del self._states[: max(len(self._states) - _MOST, 0)]
         self._at = len(self._states) - 1
         self._last = key, now
+
+    def spoil(self, key: str) -> None:
+        """Note that a field's value became invalid; what was typed of it just before is no value that was meant.
+
+        Args:
+            key: field that the person edited; empty: several fields.
+        """
+        now = self._clock()
+        if self._at and key and self._last[0] == key and now - self._last[1] < _TOGETHER_S:
+            self._last, self._is_spoiled = (key, now), True
 
     def amend(self, recipe: Recipe) -> None:
         """Give the last change another outcome; what was undone is forgotten.
@@ -108,7 +124,7 @@ class RecipeHistory:
             done: number of changes that are to be done; a number out of range is taken to the nearest end.
         """
         self._at = min(max(done, 0), len(self._states) - 1)
-        self._last = "", 0.0
+        self._last, self._is_spoiled = ("", 0.0), False
         self._moves += 1
         return self.recipe
 

@@ -73,6 +73,7 @@ class Workbench(QObject):
         self._is_choosing = False
         self._compared: tuple[str, ...] = ()
         self._duelists: tuple[str, ...] = ()
+        self._texts = dict(saved.texts)
         self._timer = QTimer(self, singleShot=True, interval=_SAVE_AFTER_MS)
         self._timer.timeout.connect(self.save)
 
@@ -156,6 +157,25 @@ class Workbench(QObject):
     def duelists(self) -> tuple[str, ...]:
         """The folders of the runs that were chosen for a duel."""
         return self._duelists
+
+    def text(self, place: str) -> str:
+        """Return what was written at a place and not sent, also before the studio was closed or died.
+
+        Args:
+            place: name of the box.
+        """
+        return self._texts.get(place, "")
+
+    def keep_text(self, place: str, text: str) -> None:
+        """Keep what is written at a place and not sent yet.
+
+        Args:
+            place: name of the box.
+            text: text in it; empty: nothing.
+        """
+        if text != self.text(place):
+            self._texts[place] = text
+            self._timer.start()
 
     def set_compared(self, folders: Sequence[str]) -> None:
         """Choose the runs to compare."""
@@ -365,6 +385,7 @@ class Workbench(QObject):
             suggestion=self._suggestion,
             run=self._run or self.last.run,
             former_run=self.last.run if self._run else "",
+            texts=self._texts,
         )
         try:
             make_private(self._file.parent)

@@ -173,3 +173,29 @@ def test_plans_about_other_data_are_not_compared(history):
     change.forget()
     history.record(ranked(32), "adapter.rank")
     assert change.take(history.recipe, facts.plan(), history.step) is None
+
+
+def test_undo_after_a_value_out_of_range_goes_to_the_one_before_it(history, clock):
+    """Typing 99999 goes by 9 and 99, which nobody meant."""
+    for rank in (9, 99):
+        clock.now += 0.2
+        history.record(ranked(rank), "adapter.rank")
+    for _ in range(3):
+        clock.now += 0.2
+        history.spoil("adapter.rank")
+    assert history.go_to(history.before_spoiled) == ranked(16)
+
+
+def test_undo_after_an_invalid_value_keeps_what_was_typed_before(history, clock):
+    history.record(ranked(99), "adapter.rank")
+    clock.now += 10
+    history.spoil("adapter.rank")
+    assert history.go_to(history.before_spoiled) == ranked(99)
+    clock.now += 0.2
+    history.spoil("train.epochs")
+    assert history.before_spoiled == 1
+    history.record(ranked(32), "adapter.rank")
+    clock.now += 0.2
+    history.spoil("adapter.rank")
+    history.record(ranked(48), "adapter.rank")
+    assert history.before_spoiled == history.done == 2, "it was mended"

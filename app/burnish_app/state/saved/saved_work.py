@@ -45,6 +45,7 @@ class SavedWork(BaseModel):
         suggestion: newest suggestion.
         run: folder of the run that the pages show; empty: none.
         former_run: folder of a run that could not be opened when another one took its place; empty: none.
+        texts: texts that were written and not sent, by their place.
     """
 
     model_config = ConfigDict(extra="ignore", protected_namespaces=(), ser_json_inf_nan="strings")
@@ -57,6 +58,7 @@ class SavedWork(BaseModel):
     suggestion: Suggestion | None = None
     run: str = ""
     former_run: str = ""
+    texts: dict[str, str] = {}
 
 
 class LastWork:

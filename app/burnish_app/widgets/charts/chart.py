@@ -69,7 +69,7 @@ class Chart(QWidget):
         self._texts = ChartTexts(spec, self.content, link)
         self._values_range: tuple[float, float] | None = None
         self.drawing: ChartDrawing | None = None
-        self._armed = self.stale = self._ringed = False
+        self._armed = self._zooms = self.stale = self._ringed = False
         self.setAccessibleName(tr("{name} chart").format(name=spec.name))
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.head = ChartHead(spec, self.content.lines)
@@ -197,8 +197,8 @@ class Chart(QWidget):
 
     @property
     def takes_wheel(self) -> bool:
-        """Whether the wheel zooms. While the page is scrolled under a resting pointer it continues scrolling."""
-        return self._armed
+        """Whether the wheel zooms without Ctrl: a click asked for it, until the pointer leaves."""
+        return self._zooms
 
     def zoom_to(self, low: float, high: float) -> None:
         """Show a range of the horizontal axis in all linked charts."""
@@ -232,7 +232,8 @@ class Chart(QWidget):
         self.link.show_latest(0)
 
     def click_at(self, x: float) -> None:
-        """Pin the step under the pointer, unless a second click follows."""
+        """Pin the step under the pointer, unless a second click follows; from then on the wheel zooms."""
+        self._zooms = True
         self.link.set_cursor(self.link.step_at(x))
         self.setFocus(Qt.FocusReason.MouseFocusReason)
         self._click.start()
@@ -275,7 +276,7 @@ class Chart(QWidget):
         if event.type() == QEvent.Type.MouseMove:
             self._armed = True
         elif event.type() == QEvent.Type.Leave:
-            self._armed = False
+            self._armed = self._zooms = False
             self.link.set_cursor(None)
         elif event.type() == QEvent.Type.Resize:
             self.redraw()

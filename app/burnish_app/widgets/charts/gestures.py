@@ -57,7 +57,7 @@ class GestureTarget(Protocol):
 
     @property
     def takes_wheel(self) -> bool:
-        """Whether the wheel zooms; else the page scrolls."""
+        """Whether the wheel zooms without Ctrl."""
 
 
 class GestureBox(pg.ViewBox):  # type: ignore[misc]  # pyqtgraph has no types
@@ -72,13 +72,17 @@ class GestureBox(pg.ViewBox):  # type: ignore[misc]  # pyqtgraph has no types
         self._target = target
 
     def wheelEvent(self, event: Any, axis: int | None = None) -> None:
-        """Zoom around the pointer; over the vertical axis, or with Ctrl, the values."""
+        """Zoom around the pointer where that was asked for, with Shift or over the vertical axis the values.
+
+        The page scrolls otherwise.
+        """
         factor = _WHEEL ** -event.delta()
         center = self.mapToView(event.pos())
-        if axis == 1 or event.modifiers() & Qt.KeyboardModifier.ControlModifier:
+        is_asked = event.modifiers() & Qt.KeyboardModifier.ControlModifier or self._target.takes_wheel
+        if is_asked and (axis == 1 or event.modifiers() & Qt.KeyboardModifier.ShiftModifier):
             self._target.zoom_values_by(factor, center.y())
             event.accept()
-        elif self._target.takes_wheel and self._target.zoom_by(factor, center.x()):
+        elif is_asked and self._target.zoom_by(factor, center.x()):
             event.accept()
         else:
             event.ignore()

@@ -70,7 +70,7 @@ class ChartOptions(QFrame):
         if chart.spec.smooth:
             self._add_smoothing(grid)
         self._add_actions(column)
-        hint = tr("Drag or wheel: zoom. Double click: show all. Shift and drag: move. Click: pin values.")
+        hint = tr("Drag, or Ctrl and wheel: zoom. Double click: show all. Shift and drag: move. Click: pin values.")
         column.addWidget(caption(hint))
 
     def open_at(self, corner: QPoint) -> None:

@@ -68,7 +68,7 @@ class Plot:
         self._pg_view.setCentralItem(grid)
         self.box: Any = GestureBox(target)
         grid.addItem(self.box, 0, 1)
-        self._left, self.bottom = pg.AxisItem("left"), _BottomAxis("bottom")
+        self._left, self.bottom = _Axis("left"), _BottomAxis("bottom")
         self._x_name = pg.LabelItem(justify="right")
         grid.addItem(self._left, 0, 0)
         grid.addItem(self.bottom, 1, 1)
@@ -252,7 +252,15 @@ class Plot:
         self._x_name.setAttr("size", tr("{small_px}px").format(small_px=scaled(SMALL_PX)))
 
 
-class _BottomAxis(pg.AxisItem):  # type: ignore[misc]
+class _Axis(pg.AxisItem):  # type: ignore[misc]
+    """An axis that leaves the wheel to the page where the chart does not zoom; pyqtgraph's swallows it."""
+
+    def wheelEvent(self, event: Any) -> None:
+        """Pass the wheel to the chart, which accepts it or not."""
+        self.linkedView().wheelEvent(event, axis=1 if self.orientation == "left" else 0)
+
+
+class _BottomAxis(_Axis):
     """A horizontal axis that moves labels at its ends inside, where pyqtgraph would hide them.
 
     A label that the last one would then cover is left out.

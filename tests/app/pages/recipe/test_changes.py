@@ -44,6 +44,15 @@ def test_an_invalid_value_is_undone_first(qtbot, page, bench):
 
 
 @pytest.mark.full
+def test_undo_after_a_value_out_of_range_brings_the_value_before_it(qtbot, page, bench):
+    before = bench.recipe
+    type_into(qtbot, page.form.row("adapter.rank"), "99999")
+    page.settings.changes.undo()
+    assert page.form.row("adapter.rank").value() == before.adapter.rank
+    assert bench.recipe == before
+
+
+@pytest.mark.full
 def test_what_other_pages_choose_is_not_undone_here(qtbot, page, bench):
     type_into(qtbot, page.form.row("adapter.rank"), "48")
     bench.set_data_files(["/data/other.jsonl"])

@@ -5,6 +5,7 @@ from app.pages.try_out.asking import ROWS, ask
 
 from burnish_app.pages.try_out import TryOutPage
 from burnish_app.state.questions import held_out_questions
+from burnish_app.state.workbench import Workbench
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.model_requests import ChatMessage, ChatRequest
 from burnish_engine.contract.serve.replies import Reply
@@ -139,3 +140,19 @@ def test_a_new_conversation_and_another_run_keep_the_one_before(page, answered, 
     page.former.click()
     assert contents(page) == [["Hi", "Half a "], []]
     assert "Hi" in page.right.text.toPlainText()
+
+
+def test_what_is_written_outlives_the_studio_until_it_is_sent(qtbot, page, client, bench, answered):
+    page.prompt.setPlainText("A long question of mine")
+    page.sampling.system.setPlainText("You are terse.")
+    page.questions.source.button("rows").click()
+    assert page.prompt.toPlainText() == "Row 0?"
+    bench.save()  # as it does by itself after a moment; then the studio dies
+    again = TryOutPage(client, Workbench())
+    qtbot.addWidget(again)
+    assert again.prompt.toPlainText() == "A long question of mine"
+    assert again.sampling.system.toPlainText() == "You are terse."
+    page.questions.source.button("own").click()
+    page.send()
+    bench.save()
+    assert Workbench().text("try_out.message") == ""

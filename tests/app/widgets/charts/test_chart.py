@@ -110,7 +110,11 @@ class Charts:
 
     def wheel(self, chart, step, notches, modifier=Qt.KeyboardModifier.NoModifier):
         """Turn the wheel over a step and return whether the chart took it."""
-        view, place = self.viewport(chart), QPointF(self.at(chart, step))
+        return self.wheel_at(chart, self.at(chart, step), notches, modifier)
+
+    def wheel_at(self, chart, point, notches, modifier=Qt.KeyboardModifier.NoModifier):
+        """Turn the wheel over a point and return whether the chart took it."""
+        view, place = self.viewport(chart), QPointF(point)
         event = QWheelEvent(
             place, view.mapToGlobal(place), QPoint(), QPoint(0, 120 * notches), Qt.MouseButton.NoButton, modifier,
             Qt.ScrollPhase.NoScrollPhase, False,
@@ -190,21 +194,34 @@ def test_shift_and_drag_moves_the_range(charts):
     assert shown(charts) == pytest.approx((8, 18), abs=0.5)
 
 
-def test_the_wheel_zooms_where_the_pointer_was_moved_and_else_scrolls_the_page(charts):
-    everything = shown(charts)
-    assert not charts.wheel(charts.loss, 20, 1), "the page was scrolled under a resting pointer"
+def test_the_wheel_scrolls_the_page_unless_ctrl_or_a_click_asked_for_zoom(charts):
+    everything, ctrl = shown(charts), Qt.KeyboardModifier.ControlModifier
     charts.hover(charts.loss, 20)
-    assert charts.wheel(charts.loss, 20, 2)
+    assert not charts.wheel(charts.loss, 20, 1), "a pointer that moved asked for nothing"
+    assert charts.wheel(charts.loss, 20, 2, ctrl)
     low, high = shown(charts)
     assert everything[0] < low < 20 < high < everything[1]
-    assert charts.wheel(charts.loss, 20, -20)
+    assert charts.wheel(charts.loss, 20, -20, ctrl)
     assert shown(charts) == everything
-    assert not charts.wheel(charts.loss, 20, -1), "there is nothing more to show"
+    assert not charts.wheel(charts.loss, 20, -1, ctrl), "there is nothing more to show"
+    QTest.mouseClick(charts.viewport(charts.loss), Qt.MouseButton.LeftButton, pos=charts.at(charts.loss, 20))
+    assert charts.wheel(charts.loss, 20, 2)
+    QApplication.sendEvent(charts.viewport(charts.loss), QEvent(QEvent.Type.Leave))
+    assert not charts.wheel(charts.loss, 20, 1)
 
 
-def test_the_wheel_with_ctrl_zooms_values(charts):
+def test_the_wheel_over_the_numbers_of_an_axis_scrolls_the_page_too(charts):
+    below = charts.at(charts.loss, 20, height=1.0) + QPoint(0, 12)
+    left = QPoint(12, charts.at(charts.loss, 20).y())
+    for place in (below, left):
+        assert not charts.wheel_at(charts.loss, place, 1)
+        assert charts.wheel_at(charts.loss, place, 1, Qt.KeyboardModifier.ControlModifier)
+
+
+def test_the_wheel_with_ctrl_and_shift_zooms_values(charts):
     before = charts.loss.drawing.plot.box.viewRange()[1]
-    charts.wheel(charts.loss, 20, 2, Qt.KeyboardModifier.ControlModifier)
+    both = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier
+    charts.wheel(charts.loss, 20, 2, both)
     after = charts.loss.drawing.plot.box.viewRange()[1]
     assert after[1] - after[0] < before[1] - before[0]
 

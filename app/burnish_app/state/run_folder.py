@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,12 +106,16 @@ def _exports(paths: RunPaths) -> tuple[ExportChoice, ...]:
 
 
 def run_name(folder: str) -> str:
-    """Return the name that the person gave a run, or that of its folder.
+    """Return the name of a run: its own, which no other run has, else its recipe's, or that of its folder.
 
     Args:
         folder: path of the run.
     """
-    return str(_recipe(folder).get("name") or Path(folder).name)
+    try:
+        own = json.loads(read_with_retry(RunPaths(Path(folder)).state)).get("name", "")
+    except (OSError, ValueError, AttributeError, RecursionError):
+        own = ""
+    return str(own or _recipe(folder).get("name") or Path(folder).name)
 
 
 def frozen_section(folder: str, name: str) -> dict[str, Any]:

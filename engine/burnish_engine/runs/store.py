@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -81,7 +83,7 @@ def create_run(recipe: Recipe, root: Path | None = None) -> RunPaths:
         paths,
         RunStateFile(
             run=paths.root.name,
-            name=recipe.name or paths.root.name,
+            name=(recipe.name or paths.root.name) if root else _free_title(recipe, besides=paths.root),
             recipe_hash=recipe_hash(recipe),
             created=time.time(),
         ),
@@ -226,6 +228,16 @@ def list_runs() -> list[StoredRun]:
             except UsageError:
                 continue
     return sorted(found, key=lambda summary: summary.state.created, reverse=True)
+
+
+def _free_title(recipe: Recipe, besides: Path) -> str:
+    """Return a name for people that no other run has: the recipe's, counted up, or the model's with date and time."""
+    name = recipe.name or f"{Path(recipe.model.path).name}, {datetime.now():%Y-%m-%d %H:%M}"
+    taken = {run.state.name for run in list_runs() if run.paths.root != besides}
+    counted = re.fullmatch(r"(.+) (\d{1,6})", name)
+    stem, first = (counted[1], int(counted[2]) + 1) if counted else (name, 2)
+    further = (f"{stem} {number}" for number in itertools.count(first))
+    return next(one for one in itertools.chain([name], further) if one not in taken)
 
 
 def _free_name(recipe: Recipe) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import time
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from burnish_engine.contract.errors import ExitCode, NoSpaceError, UsageError
 from burnish_engine.contract.paths import runs_dir
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.run.events import PlanMade, RunEnded
 from burnish_engine.runs.events_file import read_events
 from burnish_engine.runs.process import own_identity
@@ -138,3 +140,12 @@ def test_the_state_says_how_a_run_ended(tmp_path):
     Recorder(paths).end(RunEnded(outcome="finished", exit_code=0, step=9))
     assert [event.seq for event in read_events(paths.events)] == [0, 1, 2]
     assert (read_state(paths).status, read_state(paths).message) == ("finished", "")
+
+
+def test_names_count_up_and_a_run_without_one_is_called_by_its_model_and_time():
+    made = [create_run(Recipe(name=name)) for name in ("first", "first", "first 2", "", "")]
+    names = [read_state(paths).name for paths in made]
+    assert names[:3] == ["first", "first 2", "first 3"]
+    assert all(re.fullmatch(r"embedded, \d{4}-\d\d-\d\d \d\d:\d\d( 2)?", name) for name in names[3:])
+    assert len(set(names)) == len(names)
+    assert load_recipe(made[1].recipe).name == "first", "the recipe stays as it was given"

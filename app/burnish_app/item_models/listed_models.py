@@ -15,11 +15,14 @@ from burnish_engine.contract.units import file_size
 
 Index = QModelIndex | QPersistentModelIndex
 Scope = Literal["all", "here", "catalog", "hub"]
-Verdict = Literal["good", "tight", "small", "unknown", "too_big_for_target", "too_big_to_train", "too_big", "unusable"]
+Verdict = Literal[
+    "good", "tight", "slow", "small", "unknown", "too_big_for_target", "too_big_to_train", "too_big", "unusable"
+]
 
 _VERDICTS: dict[Verdict, tuple[str, str]] = {
     "good": (tr("Good fit"), "success"),
     "tight": (tr("Tight"), "warning"),
+    "slow": (tr("Slow"), "warning"),
     "small": (tr("Small"), "muted"),
     "unknown": (tr("Not judged"), "muted"),
     "too_big_for_target": (tr("Too big to run"), "muted"),
@@ -28,7 +31,7 @@ _VERDICTS: dict[Verdict, tuple[str, str]] = {
     "unusable": (tr("Not trainable"), "error"),
 }
 """Verdict: its text and the color of that text, in the order of the list."""
-_FITS = ("good", "tight", "small")
+_FITS = ("good", "tight", "slow", "small")
 _PLACES = {
     "embedded": tr("Burnish"),
     "burnish": tr("Burnish"),

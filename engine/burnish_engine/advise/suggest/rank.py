@@ -21,7 +21,7 @@ from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.contract.units import memory_size
 
-_Verdict = Literal["good", "tight", "too_big_to_train", "too_big_for_target", "small"]
+_Verdict = Literal["good", "tight", "slow", "too_big_to_train", "too_big_for_target", "small"]
 _Judgment = tuple[_Verdict, str]
 
 USUAL_TOKENS = 500_000
@@ -38,7 +38,7 @@ _CONDITIONS_WORTH = 0.8  # a license with conditions has to be read, and may bin
 _CRAMPED_WORTH = 0.4  # a run near the edge of the memory may fail after hours
 _QUANTIZED_WORTH = 0.8  # 4 bits cost some accuracy: only for a clearly better model
 _WEIGHT_BYTES = 2  # bf16, to tell how far a model is from fitting
-_ORDER = {"good": 0, "tight": 1, "small": 2, "too_big_for_target": 4, "too_big_to_train": 5}
+_ORDER = {"good": 0, "tight": 1, "slow": 1, "small": 2, "too_big_for_target": 4, "too_big_to_train": 5}
 _NOT_EXPORTED = 3  # trains, but leaves without a GGUF
 
 
@@ -123,7 +123,7 @@ def _judge(
     verdict, reason = (
         _too_big_to_train(model, fit, dataset, machine)
         or _too_big_for_target(runs, target)
-        or _tight(fit, runs, target, dataset, weights=model.parameters, on_cpu=on_cpu)
+        or _catch(fit, runs, target, dataset, weights=model.parameters, on_cpu=on_cpu)
         or ("good", _praise(model, runs, target, quantized=is_quantized(fit)))
     )
     worth = _most_worth(model)
@@ -187,7 +187,7 @@ def _too_big_for_target(runs: OnTarget, target: TargetSection) -> _Judgment | No
     )
 
 
-def _tight(
+def _catch(
     fit: RecipeFit | None,
     runs: OnTarget,
     target: TargetSection,
@@ -196,20 +196,21 @@ def _tight(
     weights: int,
     on_cpu: bool,
 ) -> _Judgment | None:
+    """Tell what takes long or barely fits: "slow" is about time, "tight" about memory."""
     if fit is None:
         return None
     where = _where(on_cpu=on_cpu)
     seconds = training_seconds(fit, dataset)
     if seconds > _comfortable_seconds(on_cpu=on_cpu):
-        return "tight", f"{_work(dataset)} would take about {seconds / 3600:.0f} hours on this {where}."
+        return "slow", f"{_work(dataset)} would take about {seconds / 3600:.0f} hours on this {where}."
     if not fit.comfortable:
         return "tight", f"Trains with almost all of the free memory of this {where}."
     if fit.length_share < 1.0:
         return "tight", f"Reads rows of up to {fit.recipe.data.max_length:,} tokens here; longer ones would be cut."
     if on_cpu and weights > _MOST_ON_CPU:
-        return "tight", "More than a billion weights are slow to train and to try out on a processor."
+        return "slow", "More than a billion weights are slow to train and to try out on a processor."
     if runs.verdict == "tight":
-        return "tight", f"Writes {runs.tokens_per_s:.0f} tokens/s on a {target.kind}, slower than one reads."
+        return "slow", f"Writes {runs.tokens_per_s:.0f} tokens/s on a {target.kind}, slower than one reads."
     return None
 
 

@@ -165,7 +165,7 @@ def _choose(
     """Choose the best model that trains here, runs on the target and exports to GGUF; else the smallest."""
     able = [model for model in models if model.exports and model.kind == "chat"]
     best = judge_best(machine, able, goal.target, here=here, dataset=goal.dataset)
-    if best.ranked.verdict in {"good", "tight"}:
+    if best.ranked.verdict in {"good", "tight", "slow"}:
         return catalog_model(best.ranked.model, here), _why(best, machine, goal.target)
     smallest_one = min(able, key=lambda model: model.parameters)
     return catalog_model(smallest_one, here), "The smallest model there is, as none trains here and runs there."
@@ -176,7 +176,7 @@ def _why(one: JudgedModel, machine: MachineFacts, target: TargetSection) -> str:
     where = f"the {gpu.name.removeprefix('NVIDIA ')}" if gpu else "this processor"
     where += " in 4 bits (QLoRA)" if is_quantized(one.fit) else ""
     runs = f"runs at about {one.on_target.tokens_per_s:.0f} tokens/s on a {target.kind} of {target.ram_gib:g} GiB"
-    if one.ranked.verdict == "tight":
+    if one.ranked.verdict in {"tight", "slow"}:
         catch = one.ranked.reason.removesuffix(".")
         return f"The best that can be trained on {where} and {runs}, with a catch: {catch[0].lower()}{catch[1:]}."
     return f"The best all-round model that trains comfortably on {where} and {runs}."

@@ -21,6 +21,7 @@ _SHOWN = 10
 _VERDICTS = {
     "good": "[green]good[/]",
     "tight": "[yellow]tight[/]",
+    "slow": "[yellow]slow[/]",
     "small": "small",
     "too_big_to_train": "[dim]too big here[/]",
     "too_big_for_target": "[dim]too big there[/]",
@@ -182,7 +183,7 @@ def _show(ranked: list[RankedModel], machine: MachineFacts, target: TargetSectio
             out.print(line)
     out.print()
     first = ranked[0]
-    if not first.here and first.verdict in {"good", "tight"}:
+    if not first.here and first.verdict in {"good", "tight", "slow"}:
         out.print(f"Get the first: burnish models fetch {first.model.name}")
 
 

@@ -249,7 +249,9 @@ class RankedModel(Facts):
     """A model of the catalog, judged for this machine and target."""
 
     model: CatalogModel
-    verdict: Literal["good", "tight", "too_big_to_train", "too_big_for_target", "small"]
+    verdict: Literal["good", "tight", "slow", "too_big_to_train", "too_big_for_target", "small"] = Field(
+        description="tight: it barely fits into memory, or rows are cut for that. slow: it takes long, here or there."
+    )
     reason: str = Field(description="One sentence.")
     here: bool = Field(description="Whether its files are on this machine.")
     path: str = Field(default="", description="What to write into the recipe; empty: it has to be downloaded first.")

@@ -171,18 +171,28 @@ def test_what_cannot_leave_as_a_gguf_comes_after_what_can():
 
 
 def test_order_is_good_then_tight_then_small_then_impossible():
-    order = ["good", "tight", "small", "too_big_for_target", "too_big_to_train"]
+    order = [{"good"}, {"tight", "slow"}, {"small"}, {"too_big_for_target"}, {"too_big_to_train"}]
     for machine in ("laptop_4060", "h100", "cpu_16"):
         ranked = [one for one in rank(machine) if one.model.exports]
-        places = [order.index(one.verdict) for one in ranked]
+        places = [next(at for at, kinds in enumerate(order) if one.verdict in kinds) for one in ranked]
         assert places == sorted(places)
+
+
+def test_slow_is_said_of_time_and_tight_of_memory():
+    words = ("hours", "slow", "tokens/s")
+    said = [(one.verdict, one.reason) for machine in ("laptop_4060", "cpu_16") for one in rank(machine)]
+    slow, tight = ([reason for verdict, reason in said if verdict == kind] for kind in ("slow", "tight"))
+    assert slow
+    assert tight
+    assert all(any(word in reason for word in words) for reason in slow)
+    assert not any(word in reason for reason in tight for word in words)
 
 
 @pytest.mark.full
 def test_a_processor_trains_small_models_and_says_how_long_others_take():
     ranked = rank("cpu_16")
     assert all(one.model.parameters < BILLION for one in ranked if one.verdict == "good")
-    slow = [one for one in ranked if one.verdict == "tight" and one.model.exports]
+    slow = [one for one in ranked if one.verdict == "slow" and one.model.exports]
     assert slow
     assert any("hours" in one.reason and f"{ranking.USUAL_TOKENS:,} tokens" in one.reason for one in slow)
     judged = ranking.judge_all(machine_of("cpu_16"), [one.model for one in slow], TARGETS["laptop"], dataset=CHATS)

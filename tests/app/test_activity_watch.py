@@ -5,7 +5,7 @@ from app.facts.run_summaries import summary
 from PySide6.QtCore import Qt
 
 from burnish_app.activity_board import ActivityBoard
-from burnish_app.state.time_left import TimeLeft
+from burnish_app.state.time_left import Remaining
 from burnish_app.wording.activity import Activity, activity_text
 from burnish_engine.contract.serve.replies import Bench, ExportJob
 
@@ -29,12 +29,12 @@ def test_the_time_left_is_estimated_where_the_source_tells_none():
     board = ActivityBoard(clock=lambda: now[0])
     for seconds, share in ((0, 0.0), (10, 0.25)):
         now[0] = seconds
-        board.put("model", [going("a", share), going("b", share, left=TimeLeft.about(7.0)), going("c", None)])
+        board.put("model", [going("a", share), going("b", share, left=Remaining.about(7.0)), going("c", None)])
     assert [one.left and one.left.middle_s for one in board.activities] == [pytest.approx(30), 7.0, None]
 
 
 def test_an_activity_in_words():
-    text = activity_text(going("a", 0.4, stage="1 of 2 GB", left=TimeLeft.about(30.0)))
+    text = activity_text(going("a", 0.4, stage="1 of 2 GB", left=Remaining.about(30.0)))
     assert all(part in text for part in ("Downloading a", "40 %", "1 of 2 GB", "30 s"))
     assert "%" not in activity_text(going("a", None))
 

@@ -11,8 +11,8 @@ from burnish_app.curves.curve import Curve, Numbers
 from burnish_app.curves.preference_curves import PreferenceCurves, preference_curves
 from burnish_app.curves.run_axis import START, RunAxis, XKind, shared_axis
 from burnish_app.curves.run_curves import RunCurves, run_curves
-from burnish_app.curves.smoothing import default_window, smoothed
 from burnish_engine.contract.run.fold import RunState
+from burnish_engine.contract.smoothing import default_window, smoothed
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from burnish_app.look.language import retold, tr
-from burnish_app.state.time_left import TimeLeft
+from burnish_app.state.time_left import Remaining
 from burnish_app.wording.numbers import duration_text, left_text, percent, times_text
 from burnish_engine.contract.units import file_size
 from burnish_engine.contract.wording.tables import DOWNLOAD_STAGES
@@ -50,7 +50,7 @@ class Activity:
     share: float | None
     moves: bool = True
     stage: str = ""
-    left: TimeLeft | None = None
+    left: Remaining | None = None
     began: float = 0.0
     stop: Callable[[], object] | None = field(default=None, compare=False)
     outlives: bool = True
@@ -89,7 +89,7 @@ def activities_of(runs: Sequence[RunSummary], duels: Sequence[DuelFacts] = ()) -
             moves = run.standing == "running"
             what, stage = _ACTIVE[run.standing], _steps_text(run)
             left_s = run.state.ends - time.time() if moves else 0.0
-            left = TimeLeft.about(left_s) if left_s > 0 else None
+            left = Remaining.about(left_s) if left_s > 0 else None
             began = (run.state.process_created or 0.0) if moves else 0.0
             found.append(Activity("train", run.folder, name, what, min(share, 1.0), moves, stage, left, began))
         if run.export is not None and run.export.status == "running":
@@ -185,7 +185,7 @@ def download_activity(download: Download) -> Activity:
         tr("Downloading") if download.status == "running" else tr("Waiting"),
         download.done / download.total if download.total else None,
         moves=download.status == "running",
-        left=TimeLeft.about(download.seconds_left) if download.seconds_left is not None else None,
+        left=Remaining.about(download.seconds_left) if download.seconds_left is not None else None,
     )
 
 

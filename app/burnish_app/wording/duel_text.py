@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from burnish_app.look.language import tr
-from burnish_app.state.time_left import TimeLeft
+from burnish_app.state.time_left import Remaining
 from burnish_app.wording.numbers import decimal_text, duration_text, left_text, percent, plural
 from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.run.duels import DuelFacts, DuelRun, DuelVerdictFacts
@@ -96,7 +96,7 @@ def time_left_text(duel: DuelFacts) -> str:
     each = sum(run.seconds for run in duel.made) / len(duel.made)
     least = duel.runs[0]
     left = max((least if len(duel.made) < least else duel.runs[1]) - len(duel.made) - _share_of_run(duel), 0.0)
-    return tr("about {time} of training left").format(time=left_text(TimeLeft.about(each * left))) if left else ""
+    return tr("about {time} of training left").format(time=left_text(Remaining.about(each * left))) if left else ""
 
 
 def difference_text(verdict: DuelVerdictFacts) -> str:

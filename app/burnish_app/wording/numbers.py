@@ -6,7 +6,7 @@ import math
 from decimal import Decimal
 
 from burnish_app.look.language import tr
-from burnish_app.state.time_left import TimeLeft
+from burnish_app.state.time_left import Remaining
 
 _TINY = 1e-6  # numbers below it are written with an exponent
 
@@ -66,7 +66,7 @@ def duration_text(seconds: float) -> str:
     return tr("{days} days {hours} h").format(days=days, hours=hours) if hours else tr("{days} days").format(days=days)
 
 
-def left_text(left: TimeLeft) -> str:
+def left_text(left: Remaining) -> str:
     """Format the time until something is done: "12 min", or "2 to 4 min" while little is known; never 0.
 
     Args:
@@ -81,7 +81,7 @@ def left_text(left: TimeLeft) -> str:
     return tr("{low} to {high}").format(low=low, high=high)
 
 
-def times_text(spent_s: float, left: TimeLeft | None) -> str:
+def times_text(spent_s: float, left: Remaining | None) -> str:
     """Say for how long something runs and how long it still takes: "4 min so far  ·  about 2 to 4 min left".
 
     Args:

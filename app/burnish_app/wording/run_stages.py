@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from burnish_app.look.language import say, tr
-from burnish_app.state.run_clock import stage_seconds
 from burnish_app.state.step_status import StageStatus
+from burnish_app.state.time_left import stage_seconds
 from burnish_app.wording.numbers import count_text, duration_text, percent
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.units import memory_size

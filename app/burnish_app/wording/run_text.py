@@ -10,7 +10,7 @@ from typing import Literal
 
 from burnish_app.look.language import say, tr
 from burnish_app.state.step_status import StepStatus
-from burnish_app.state.time_left import NOTABLY, TimeLeft
+from burnish_app.state.time_left import NOTABLY, Remaining
 from burnish_app.wording.activity import awaited_name
 from burnish_app.wording.causes import CURES, failure_cause
 from burnish_app.wording.machine_text import place_text
@@ -251,7 +251,7 @@ def _counted(forms: Iterable[str]) -> str:
     return ", ".join(form.format(n=count) for form, count in Counter(forms).items())
 
 
-def slower_text(left: TimeLeft | None) -> str:
+def slower_text(left: Remaining | None) -> str:
     """Say how much slower the work is than it was, or was predicted; empty where it is not."""
     if left is None or left.slower < NOTABLY:
         return ""

@@ -12,7 +12,7 @@ from app.page_scenes.unusual_runs import long_names, several_gpus, write_hardwar
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QScrollArea
 
-from burnish_app.state.time_left import TimeLeft
+from burnish_app.state.time_left import Remaining
 from burnish_app.widgets.basic.drop import DropOverlay
 from burnish_app.wording.activity import Activity, activities_of, bench_activity
 from burnish_engine.contract.paths import user_data_dir
@@ -128,13 +128,13 @@ def runs_activity(window):
     going = activities_of([summary("running", 240), exported, waiting])
     left = (730.0, 95.0, None)
     board = window.activity.board
-    board.put("runs", [replace(one, left=TimeLeft.about(seconds)) for one, seconds in zip(going, left, strict=True)])
+    board.put("runs", [replace(one, left=Remaining.about(seconds)) for one, seconds in zip(going, left, strict=True)])
     fetched = Activity(
-        "model", "Qwen/Qwen3-4B", "Qwen3 4B", "Downloading", 0.32, stage="2.6 of 8.1 GB", left=TimeLeft.about(300.0)
+        "model", "Qwen/Qwen3-4B", "Qwen3 4B", "Downloading", 0.32, stage="2.6 of 8.1 GB", left=Remaining.about(300.0)
     )
     board.put("model", [fetched])
     bench = Bench(kind="step", about="qwen3-0.6b", started=0.0, share=0.44, pid=1, process_created=0.0)
-    board.put("benches", [replace(bench_activity(bench), left=TimeLeft.about(40.0))])
+    board.put("benches", [replace(bench_activity(bench), left=Remaining.about(40.0))])
     window.sidebar.activity.click()
 
 

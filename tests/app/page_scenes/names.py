@@ -7,7 +7,7 @@ from app.facts import page_facts as facts
 from app.facts.run_summaries import RUNS, summary
 from app.page_scenes.screenshots import scene, settle
 
-from burnish_app.state.time_left import TimeLeft
+from burnish_app.state.time_left import Remaining
 from burnish_app.wording.activity import activities_of
 from burnish_engine.contract.facts.advice import FoundOnHub
 from burnish_engine.contract.facts.data_report import FileStatus
@@ -37,7 +37,7 @@ def runs_names(window):
     runs = runs_with_names()
     window.page("runs").runs_changed(runs)
     going = activities_of([runs[0], summary("queued", 0, folder="/runs/q", name=CHINESE, waits_for=LONG)])
-    window.activity.board.put("runs", [replace(one, left=TimeLeft.about(90_000.0)) for one in going])
+    window.activity.board.put("runs", [replace(one, left=Remaining.about(90_000.0)) for one in going])
     window.sidebar.activity.click()
 
 

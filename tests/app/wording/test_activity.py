@@ -7,7 +7,7 @@ from app.facts import model_facts
 from app.facts.run_summaries import summary
 from app.page_scenes.several_scenes import a_duel
 
-from burnish_app.state.time_left import TimeLeft
+from burnish_app.state.time_left import Remaining
 from burnish_app.wording.activity import (
     Activity,
     activities_of,
@@ -54,7 +54,7 @@ def test_a_run_has_the_time_left_that_it_predicts_itself():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"left": TimeLeft.about(600.0)}, "40 %  ·  10 min left"), ({"moves": False}, "Training  ·  40 %"),
+        ({"left": Remaining.about(600.0)}, "40 %  ·  10 min left"), ({"moves": False}, "Training  ·  40 %"),
         ({"share": None}, "Training"), ({"share": 0.0, "moves": False}, "Training"),
     ],
 )  # fmt: skip

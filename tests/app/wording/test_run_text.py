@@ -8,7 +8,7 @@ from app.facts.run_events import FAILED, FINISHED, events
 from app.facts.run_summaries import summary
 from app.facts.train_scenes import TRAIN_SCENES
 
-from burnish_app.state.time_left import TimeLeft
+from burnish_app.state.time_left import Remaining
 from burnish_app.wording.run_text import (
     RUN_STATUS_TEXT,
     describe_run,
@@ -58,8 +58,8 @@ def test_an_interrupted_run_says_what_is_safe_and_can_be_resumed():
 
 
 def test_slower_work_is_said_with_its_reason():
-    assert slower_text(None) == slower_text(TimeLeft.about(60.0)) == ""
-    alone, crowded = (TimeLeft(60.0, 60.0, 4.2, is_crowded=one) for one in (False, True))
+    assert slower_text(None) == slower_text(Remaining.about(60.0)) == ""
+    alone, crowded = (Remaining(60.0, 60.0, 4.2, is_crowded=one) for one in (False, True))
     assert "4 times" in slower_text(alone)
     assert "processor" in slower_text(crowded)
     assert "processor" not in slower_text(alone)

@@ -11,12 +11,12 @@ import numpy as np
 from burnish_app.curves.curve import NO_CURVE, Curve, Numbers
 from burnish_app.curves.marks import Mark
 from burnish_app.curves.run_axis import XKind
-from burnish_app.curves.smoothing import smoothed
 from burnish_app.curves.tables import CurveTable, curve_table
 from burnish_app.curves.ticks import TickText, fixed
 from burnish_app.look.language import tr
 from burnish_app.widgets.charts.lines import ChartLine, VisibleRange
 from burnish_app.widgets.charts.link import ChartLink, Reading
+from burnish_engine.contract.smoothing import smoothed
 
 _ROOM = 0.12  # share of the values' span left free above and below, for marks
 _LOG_ROOM = 0.3  # the same in decades, where all values are equal

@@ -9,7 +9,6 @@ from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QFrame, QGridLayout, QHBoxLayout, QSlider, QVBoxLayout, QWidget
 
 from burnish_app.curves.run_axis import X_KINDS
-from burnish_app.curves.smoothing import WINDOWS
 from burnish_app.look.language import tr
 from burnish_app.look.theme import SMALL_PX, UNIT, font
 from burnish_app.widgets.basic.buttons import quiet
@@ -17,6 +16,7 @@ from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.pill import Segmented
 from burnish_app.widgets.basic.text import caption
 from burnish_app.widgets.charts.chart import Chart
+from burnish_engine.contract.smoothing import WINDOWS
 
 _LATEST = (1000, 100)
 

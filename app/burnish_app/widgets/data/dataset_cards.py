@@ -32,13 +32,8 @@ class FactsCard(Card):
             "",
             tr("Share of the tokens that count in the loss: the replies, where only those are learned."),
         )
-        self.fill = Value(
-            tr("Packing (passes full)"),
-            "",
-            tr("Share of a micro-batch's tokens that packing fills with rows; the rest is empty."),
-        )
         self.lost = Value(tr("Truncated (cut)"), "", tr("Share of the tokens beyond the maximum length."))
-        values = (self.rows, self.tokens, self.learned, self.fill, self.lost)
+        values = (self.rows, self.tokens, self.learned, self.lost)
         self.body.addLayout(columns_layout(values, 3 * UNIT, even=True))
         self.extras = caption("")
         fill(self.body, self.extras, None)
@@ -51,7 +46,6 @@ class FactsCard(Card):
         self.rows.set(f"{used:,}", tr("of {rows:,}").format(rows=facts.rows) if dropped else "all")
         self.tokens.set(count_text(facts.tokens))
         self.learned.set(percent(facts.supervised_tokens / facts.tokens) if facts.tokens else "–")
-        self.fill.set(percent(facts.fill) if facts.fill else "–")
         lost = report.tokens_lost if report else 0
         share = lost / max(facts.tokens + lost, 1)
         self.lost.set(percent(share, 1) if lost else "nothing", tone="warning" if share > 0.02 else "")

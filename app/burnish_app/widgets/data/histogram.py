@@ -192,11 +192,17 @@ class LengthHistogram(QWidget):
     def _paint_cut(self, painter: QPainter, x: float, base: float) -> None:
         colors = colors_of(self)
         color = QColor(colors.focus if self.hasFocus() else colors.text)
-        painter.setPen(QPen(color, RING_PX))
+        is_beyond = self._cut_tokens > self._bins.bars[-1].upper
+        painter.setPen(QPen(color, RING_PX, Qt.PenStyle.DotLine if is_beyond else Qt.PenStyle.SolidLine))
         painter.drawLine(QPointF(x, _TOP_PX - 6), QPointF(x, base))
         painter.setBrush(color)
         painter.drawEllipse(QPointF(x, _TOP_PX - 4), 4.5, 4.5)
-        text = tr("cut at {cut_tokens:,}").format(cut_tokens=self._cut_tokens)
+        words = (
+            tr("longest row {longest:,}; cut at {cut_tokens:,} \N{RIGHTWARDS ARROW}")
+            if is_beyond
+            else tr("cut at {cut_tokens:,}")
+        )
+        text = words.format(cut_tokens=self._cut_tokens, longest=self._bins.bars[-1].upper)
         width = painter.fontMetrics().horizontalAdvance(text)
         left = x + 10 if x + 10 + width < self.width() else x - 10 - width
         painter.setPen(color)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Callable
 
 from PySide6.QtCore import QTimer
@@ -11,7 +10,6 @@ from PySide6.QtCore import QTimer
 from burnish_app.curves.hardware_curves import HardwareCurves, hardware_curves
 from burnish_app.curves.preference_curves import PreferenceCurves, preference_curves
 from burnish_app.curves.run_curves import RunCurves, run_curves
-from burnish_app.curves.smoothing import default_window, smoothed
 from burnish_app.curves.ticks import TickText
 from burnish_app.look.language import tr
 from burnish_app.widgets.charts.chart import Chart
@@ -20,6 +18,7 @@ from burnish_app.widgets.runs.linked_charts import LinkedCharts
 from burnish_app.wording.numbers import count_text, decimal_text
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.hardware_log import HardwareHistory
+from burnish_engine.contract.smoothing import default_window
 from burnish_engine.contract.units import memory_size
 
 _GIB = 2**30
@@ -208,14 +207,3 @@ class RunCharts(LinkedCharts):
         line = ChartLine(tr("each step") if smooth else "", series)
         options = {"unit": unit, "tick_text": tick_text, "smooth": key if smooth else ""}
         return self._chart(name, {key: line}, value_text, from_zero=True, small=True, **options)
-
-
-def newest_mean(values: array[float], window: int) -> float:
-    """Return the newest value of the smoothed line, as the chart draws it; not a number if there is none.
-
-    Args:
-        values: numbers in order.
-        window: number of values to average.
-    """
-    last = smoothed(values[-2 * window :], window)
-    return float(last[-1]) if len(last) else math.nan

@@ -8,22 +8,22 @@ import time
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QSizePolicy
 
-from burnish_app.curves.smoothing import default_window
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import FIGURE_PX, UNIT
-from burnish_app.state.run_clock import run_seconds, run_time_left
+from burnish_app.state.time_left import run_seconds, run_time_left
 from burnish_app.widgets.basic.buttons import row, secondary
 from burnish_app.widgets.basic.card import Card, IconLabel
 from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import ElidedLabel, Look, Value, body, caption, set_tone
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
 from burnish_app.widgets.page.banner import ProgressBar
-from burnish_app.widgets.runs.run_charts import loss_text, newest_mean
+from burnish_app.widgets.runs.run_charts import loss_text
 from burnish_app.wording.numbers import count_text, duration_text, left_text, percent
 from burnish_app.wording.run_text import RunDescription, Tone, exchange_text, layers_text, plan_text, slower_text
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.state import ObservedStatus
 from burnish_engine.contract.serve.replies import RunSummary
+from burnish_engine.contract.smoothing import default_window, newest_mean
 from burnish_engine.contract.units import memory_size
 
 _LOOKS: dict[Tone, Look] = {

@@ -30,7 +30,7 @@ class RunStateFile(Record):
     phase: str = ""
     step: int = 0
     total_steps: int = 0
-    loss: float | None = None
+    loss: float | None = Field(default=None, description="Mean around the newest step, as charts draw it, nats.")
     evaluation_loss: float | None = None
     accuracy: float | None = Field(default=None, description="`EvaluationDone.accuracy` of the result so far.")
     margin: float | None = Field(default=None, description="`EvaluationDone.margin` of the result so far.")

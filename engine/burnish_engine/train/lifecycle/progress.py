@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -12,6 +14,7 @@ from pydantic import ValidationError
 
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
 from burnish_engine.contract.run.events import LayersPlaced, StepDone
+from burnish_engine.contract.smoothing import default_window, newest_mean
 from burnish_engine.models.device.device import memory_bytes
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.engine import EngineFacts, StepResult
@@ -77,6 +80,8 @@ class StepRecorder:
     ) -> None:
         self._recorder, self._inputs, self._measure, self._device = recorder, inputs, measure, device
         self._state_written = 0.0
+        self._window = default_window(inputs.budget.steps)
+        self._losses: deque[float] = deque(maxlen=2 * self._window)
         self._left = left
         self._told = ""
         recorder.observe(left.observe)
@@ -115,6 +120,7 @@ class StepRecorder:
         self._measure.step(result.tokens, seconds)
         if spilled := self._spill.step(seconds, result.tokens):
             self._recorder.warn("spill", spilled)
+        self._losses.append(result.loss)
         left_s = self._left.after(result.step, seconds)
         self._recorder.emit(
             StepDone(
@@ -136,5 +142,7 @@ class StepRecorder:
             )
         )
         if time.monotonic() - self._state_written > _STATE_EVERY_S or result.step == total:
-            self._recorder.predict(left_s, seconds, step=result.step, loss=result.loss)
+            # The figure that the page Train shows, so that a run has one loss.
+            loss = newest_mean(list(self._losses), self._window) if math.isfinite(result.loss) else result.loss
+            self._recorder.predict(left_s, seconds, step=result.step, loss=loss)
             self._state_written = time.monotonic()

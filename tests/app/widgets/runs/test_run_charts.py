@@ -15,10 +15,11 @@ from PySide6.QtWidgets import QApplication, QPushButton, QScrollArea
 from burnish_app.widgets.charts.options import ChartOptions
 from burnish_app.widgets.charts.saving import svg_bytes
 from burnish_app.widgets.charts.table_view import TableWindow
-from burnish_app.widgets.runs.run_charts import RunCharts, learning_rate_text, newest_mean
+from burnish_app.widgets.runs.run_charts import RunCharts, learning_rate_text
 from burnish_engine.contract.facts.hardware import GpuSample, HardwareSample, HardwareStart, SampledGpu
 from burnish_engine.contract.run.fold import RunState, fold_all
 from burnish_engine.contract.run.hardware_log import HardwareHistory, fold_line
+from burnish_engine.contract.smoothing import newest_mean
 
 GIB = 2**30
 

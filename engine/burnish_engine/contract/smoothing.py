@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import ArrayLike
+from collections.abc import Sequence
 
-from burnish_app.curves.curve import Numbers
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Numbers = NDArray[np.float64]
 
 WINDOWS = (1, 5, 11, 21, 51, 101, 201, 501, 1001)
 """Numbers of steps that the mean can be taken over; 1: no smoothing. Odd, so that a window has a middle."""
@@ -51,6 +53,17 @@ def smoothed(values: ArrayLike, window: int) -> Numbers:
     if right > 0:
         means[-right:] = _edge_means(numbers[: -2 * half - 1 : -1], half)[:right][::-1]
     return means
+
+
+def newest_mean(values: Sequence[float], window: int) -> float:
+    """Return the newest value of the smoothed line, as the chart draws it; not a number if there is none.
+
+    Args:
+        values: numbers in order.
+        window: number of values to average.
+    """
+    last = smoothed(values[-2 * window :], window)
+    return float(last[-1]) if len(last) else float("nan")
 
 
 def _edge_means(values: Numbers, half: int) -> Numbers:

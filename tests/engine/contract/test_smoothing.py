@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish_app.curves.smoothing import WINDOWS, default_window, smoothed
+from burnish_engine.contract.smoothing import WINDOWS, default_window, smoothed
 
 NUMBERS = st.lists(st.floats(-1e3, 1e3) | st.sampled_from([math.nan, math.inf]), max_size=60)
 ODD = st.sampled_from([5, 11, 21, 51])

@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from burnish_app.state.run_clock import run_seconds, run_time_left, slowdown
-from burnish_app.state.time_left import NOTABLY
+from burnish_app.state.time_left import NOTABLY, run_seconds, run_time_left, slowdown
 from burnish_engine.contract.facts.advice import RunPlan, TimePart
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_evaluation import EvaluationSection

@@ -37,6 +37,7 @@ _TEXT_PERCENTS = tuple(range(round(MIN_TEXT_SHARE * 100), round(MAX_TEXT_SHARE *
 _KEYS = (
     (tr("Ctrl+0 to Ctrl+9"), tr("Go to a page")),
     ("Ctrl+,", tr("Go to these settings")),
+    ("Return", tr("Send your message on Try it; Shift+Return begins a new line")),
     ("Ctrl+Return", tr("Press the main button of the page")),
     ("Ctrl+O", tr("Add data files")),
     ("Ctrl+F", tr("On Runs and Recipe: filter, search")),

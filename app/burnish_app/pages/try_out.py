@@ -94,6 +94,7 @@ class TryOutPage(Page):
         self.unload = self.add_secondary(tr("Unload models"), self._free, "unload", "unload")
         self.unload.setToolTip(tr("Frees the memory that the models take. They are loaded again when you ask."))
         self.set_primary(tr("Send"), self.send, "send")
+        self.prompt.sent.connect(self._send_unless_busy)
         bench.changed.connect(self._bench_changed)
         self._show_run()
         for pane in self.grid.panes:
@@ -150,6 +151,11 @@ class TryOutPage(Page):
         if self._is_blind() or self.answering.secret:
             self._clear()
         self._ask(able, [ChatMessage(role="user", content=text)], text)
+
+    def _send_unless_busy(self) -> None:
+        """Send by Return, which does not stop replies that are being written."""
+        if self.does == "send":
+            self.send()
 
     def _ask(self, panes: Sequence[ChatPane], messages: Sequence[ChatMessage], text: str) -> None:
         """Ask the models of panes; in a blind vote each pane gets the model of any of them."""

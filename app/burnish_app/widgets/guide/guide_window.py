@@ -31,6 +31,7 @@ from burnish_app.widgets.basic.text import caption
 from burnish_engine.contract.paths import assets_dir
 
 _SIZE_PX, _LIST_PX = QSize(1040, 760), 300
+_FRAME_PX = QSize(16, 48)  # room for the frame that the system draws around a window
 _SEARCH_AFTER_MS = 150
 _SCHEMES = ("https", "http", "mailto")  # addresses that leave the guide
 _PLACE = Qt.ItemDataRole.UserRole
@@ -56,7 +57,7 @@ class GuideWindow(QWidget):
         self._place = ""
         self._former: list[str] = []
         self.setWindowTitle(tr("Burnish guide"))
-        self.resize(_SIZE_PX)
+        self.resize(_SIZE_PX.boundedTo(self.screen().availableSize() - _FRAME_PX))
         self.search = QLineEdit()
         self.search.setPlaceholderText(tr("Search the guide"))
         self.search.setAccessibleName(tr("Search the guide"))

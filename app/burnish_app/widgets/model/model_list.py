@@ -247,6 +247,8 @@ class ModelList(QWidget):
         offers = bool(query) and query != self._searched and not searching
         if any_shown or searching:
             text = ""
+        elif scope != "hub" and not self._rows:
+            text = tr("The list is being read ...") if self._catalog.is_waiting else tr("No model is known.")
         elif scope != "hub":
             text = tr("No model of the list is like that.")
         elif not query:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, Qt, QTimer
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPalette, QTextCharFormat, QTextCursor, QTextFormat
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
+from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPaintEvent, QPalette, QTextCharFormat, QTextCursor, QTextFormat
 from PySide6.QtWidgets import QPlainTextEdit, QTextEdit
 
 from burnish_app.look.fonts import scaled
@@ -67,11 +67,25 @@ class Transcript(QTextEdit):
 
 
 class PromptBox(QPlainTextEdit):
-    """The box for the person's message; Ctrl+Return sends it (the page's primary action)."""
+    """The box for the person's message. Return sends it, with Shift it begins a new line.
+
+    Attributes:
+        sent: signal without arguments, emitted by Return.
+    """
+
+    sent = Signal()
 
     def __init__(self) -> None:
         super().__init__()
         self.setFixedHeight(scaled(9 * UNIT))
         self.setTabChangesFocus(True)
-        self.setPlaceholderText(tr("Your message goes to every model above. Ctrl+Return sends it."))
+        self.setPlaceholderText(tr("Your message goes to every model above. Return sends it."))
         self.setAccessibleName(tr("Your message"))
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Send on Return; Ctrl+Return does so everywhere on the page."""
+        is_return = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
+        if is_return and not event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier:
+            self.sent.emit()
+        else:
+            super().keyPressEvent(event)

@@ -2,6 +2,7 @@
 
 import pytest
 from app.pages.try_out.asking import ROWS, ask
+from PySide6.QtCore import Qt
 
 from burnish_app.pages.try_out import TryOutPage
 from burnish_app.state.questions import held_out_questions
@@ -156,3 +157,16 @@ def test_what_is_written_outlives_the_studio_until_it_is_sent(qtbot, page, clien
     page.send()
     bench.save()
     assert Workbench().text("try_out.message") == ""
+
+
+def test_return_sends_and_with_shift_begins_a_new_line(qtbot, page, client):
+    qtbot.keyClicks(page.prompt, "One")
+    qtbot.keyClick(page.prompt, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
+    qtbot.keyClicks(page.prompt, "Two")
+    assert page.prompt.toPlainText() == "One\nTwo"
+    qtbot.keyClick(page.prompt, Qt.Key.Key_Return)
+    assert contents(page)[0] == ["One\nTwo"]
+    page.prompt.setPlainText("Three")
+    qtbot.keyClick(page.prompt, Qt.Key.Key_Return)
+    assert page.prompt.toPlainText() == "Three", "it does not stop the reply that is being written"
+    assert page.answering.open

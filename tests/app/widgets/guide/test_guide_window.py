@@ -142,3 +142,11 @@ def test_a_picture_is_a_link_to_it():
     made = page_html(GuidePage("a.md", "# A\n\n![Speed of *both*](../plots/speed.svg)\n"))
     assert "<img" not in made
     assert '<a href="../plots/speed.svg">Speed of both</a>' in made
+
+
+def test_the_window_is_no_larger_than_the_screen(qtbot):
+    made = GuideWindow()
+    qtbot.addWidget(made)
+    room = made.screen().availableSize()
+    assert made.width() < room.width()
+    assert made.height() < room.height()

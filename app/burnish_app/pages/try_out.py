@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from PySide6.QtWidgets import QCheckBox
 
+from burnish_app.comparison.replies import different_words
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.question import Question
 from burnish_app.look.language import tr
@@ -196,6 +197,9 @@ class TryOutPage(Page):
         if self.isHidden():
             self._report()
         panes = self.grid.shown
+        if not self.answering.open and len(self.answering.answered) == len(panes):
+            for pane, spans in zip(panes, different_words([pane.reply for pane in panes]), strict=True):
+                pane.mark(spans)
         got = self.answering.answered or any(pane.has_written for pane in panes)
         if not (self.answering.open or got or self.prompt.toPlainText()):
             self.prompt.setPlainText(self._asked)  # it can be asked again as it is

@@ -1,6 +1,6 @@
 """Replies side by side: the newest of each run for each prompt."""
 
-from burnish_app.comparison.replies import replies_side_by_side
+from burnish_app.comparison.replies import different_words, replies_side_by_side
 from burnish_engine.contract.run.events import SampleDone
 from burnish_engine.contract.run.fold import RunState, fold_all
 
@@ -29,3 +29,17 @@ def test_prompts_that_most_runs_share_come_first_and_gaps_stay_open():
     assert found[1].replies[1] is None
     assert found[0].replies[2] is None
     assert replies_side_by_side([RunState()]) == []
+
+
+def test_words_that_replies_do_not_share_are_found():
+    one, other = "Ask the depot for a trace.", "Ask the old carrier for a trace."
+    first, second = different_words([one, other])
+    assert [one[begin:end] for begin, end in first] == ["depot"]
+    assert [other[begin:end] for begin, end in second] == ["old carrier"]
+
+
+def test_replies_that_share_too_little_or_nothing_to_compare_with_are_not_marked():
+    assert different_words(["Cause: customs.", "I am sorry to hear that!"]) == [[], []]
+    assert different_words(["Alone"]) == [[]]
+    assert different_words([]) == []
+    assert different_words(["Same words", "Same words"]) == [[], []]

@@ -85,6 +85,7 @@ class ChatPane(Card):
         self.question: list[ChatMessage] = []
         self.repeats = 0
         self._streamed: list[str] = []
+        self._reply_at = 0  # where the newest reply begins in the transcript
         self._facts = self._answered_by = ""
         self._waiting: list[str] = []
         self._timer = QTimer(self, singleShot=True, interval=_FLUSH_MS)
@@ -199,7 +200,8 @@ class ChatPane(Card):
         self.question, self.repeats = list(self._messages), 0
         for message in messages:
             self._add_speaker({"user": tr("You"), "system": tr("System")}.get(message.role, tr("Reply in the data")))
-            self._insert(message.content, self._format("muted"))
+            self._end().setBlockFormat(self.text.bubble("link_soft", own=message.role == "user"))
+            self._insert(message.content, self._format("text"))
         self._begin_reply(self._letter.text() if self.who.isHidden() else self.who.currentText())
 
     def say_again(self) -> None:
@@ -212,6 +214,8 @@ class ChatPane(Card):
     def _begin_reply(self, who: str) -> None:
         self._streamed.clear()
         self._add_speaker(who)
+        self._end().setBlockFormat(self.text.bubble("raised", own=False))
+        self._reply_at = self._end().position()
         self._at_end = True
         self._keep_end_in_view()
         self.state.setText(tr("Loading the model ..."))
@@ -239,6 +243,7 @@ class ChatPane(Card):
         if not written:
             self._insert(reply.text, self._format("text"))
         self._messages.append(ChatMessage(role="assistant", content=reply.text or written))
+        self.text.show_markdown(self._reply_at, reply.text or written)
         blank = "" if (reply.text or written).strip() else tr("only white space")
         pace = reply.tokens / reply.seconds if reply.seconds > 0 else 0.0
         speed = tr("{speed:.1f} tokens/s").format(speed=pace) if pace else ""
@@ -275,6 +280,15 @@ class ChatPane(Card):
         self.state.setText(text)
         set_tone(self.state, tone)
         self._show_copy()
+
+    @property
+    def reply(self) -> str:
+        """The newest reply as it is shown."""
+        return self.text.text_from(self._reply_at)
+
+    def mark(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Mark stretches of the newest reply, by characters."""
+        self.text.mark(self._reply_at, spans)
 
     def clear(self) -> None:
         """Start a new conversation."""
@@ -340,7 +354,8 @@ class ChatPane(Card):
     def _add_speaker(self, who: str) -> None:
         first = self.text.document().isEmpty()
         block = QTextBlockFormat()
-        block.setTopMargin(0 if first else 2 * UNIT)
+        block.setTopMargin(0 if first else 3 * UNIT)
+        block.setBottomMargin(UNIT + 4)
         cursor = self._end()
         if first:
             cursor.setBlockFormat(block)

@@ -4,9 +4,11 @@ import pytest
 from app.pages.try_out.asking import ROWS, ask
 from PySide6.QtCore import Qt
 
+from burnish_app.comparison.replies import different_words
 from burnish_app.pages.try_out import TryOutPage
 from burnish_app.state.questions import held_out_questions
 from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.try_out import text_boxes
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.model_requests import ChatMessage, ChatRequest
 from burnish_engine.contract.serve.replies import Reply
@@ -170,3 +172,31 @@ def test_return_sends_and_with_shift_begins_a_new_line(qtbot, page, client):
     qtbot.keyClick(page.prompt, Qt.Key.Key_Return)
     assert page.prompt.toPlainText() == "Three", "it does not stop the reply that is being written"
     assert page.answering.open
+
+
+def test_a_reply_in_markdown_is_shown_as_such_and_copied_as_it_was_written(page, answered):
+    ask(page, "How?")
+    answered("**First** ask.\nThen:\n\n- wait\n- <b>write</b>\n\n![](file:///etc/passwd)")
+    pane = page.grid.shown[0]
+    assert "**" not in pane.reply
+    assert "<b>write</b>" in pane.reply, "HTML stays text"
+    assert "ask.\nThen:" in pane.reply.replace("\u2028", "\n"), "line ends stay"
+    assert "**First**" in pane.messages[-1].content
+    ask(page, "And now?")
+    answered("a * b = c_d  (two  spaces)")
+    assert pane.reply == "a * b = c_d  (two  spaces)"
+
+
+def test_what_replies_do_not_share_is_marked(page, answered):
+    ask(page, "How?")
+    answered("The same words from both.")
+    (first, second), tint = page.grid.shown, text_boxes._TINT_PROPERTY
+    assert {name for _, _, name in first.text._pieces(tint)} == {text_boxes._PLAIN}
+    for pane, text in ((first, "Ask the depot for a trace."), (second, "Ask the carrier for a trace.")):
+        pane.say([ChatMessage(role="user", content="Who?")])
+        pane.finish(Reply(text=text, stopped=True, tokens=8, seconds=2.0, name="x"))
+    for pane, spans in zip((first, second), different_words([first.reply, second.reply]), strict=True):
+        pane.mark(spans)
+    for pane, word in ((first, "depot"), (second, "carrier")):
+        marked = [(at, length) for at, length, name in pane.text._pieces(tint) if name != text_boxes._PLAIN]
+        assert [pane.text.toPlainText()[at : at + length] for at, length in marked] == [word]

@@ -5,6 +5,7 @@ from app.facts.run_summaries import summary
 from app.pages.test_hardware import words
 from PySide6.QtGui import QGuiApplication
 
+from burnish_app.widgets.basic.text import Value
 from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportChoice
 
 from support.runs.cards import make_card
@@ -102,7 +103,10 @@ def test_a_finished_export_shows_its_proof_and_its_files(qtbot, show, run):
     (run / "export" / "support-desk-Q8_0.gguf").write_bytes(b"GGUF")
     page = show(export_facts.job("finished", report=export_facts.report()))
     qtbot.waitUntil(lambda: page.status == "done")
-    qtbot.waitUntil(lambda: "same most likely token in 99.1 % of 4,812 positions" in words(page))
+    qtbot.waitUntil(lambda: "Safe to ship." in words(page))
+    assert "4,812 positions" not in words(page), "what is right can be looked up"
+    page.fidelity.details.button.click()
+    assert "same most likely token in 99.1 % of 4,812 positions" in words(page)
     assert "Q8_0 and Q4_K_M are proven" in words(page)
     button = next(b for b in page.findChildren(type(page.primary)) if b.text() == "burnish command")
     button.click()
@@ -214,8 +218,13 @@ def test_the_gain_kept_and_the_file_to_take_are_told(qtbot, show, run):
     page = show(
         export_facts.job("finished", report=export_facts.report(), suggested="support-desk-Q4_K_M.gguf", why=why)
     )
-    qtbot.waitUntil(lambda: "Q4_K_M keeps 96 % of the gain at 0.40 GB." in words(page))
+    qtbot.waitUntil(lambda: "Best for a laptop" in words(page))
+    figures = [value.text for value in page.fidelity.findChildren(Value)]
+    assert figures[:2] == ["96 %", "0.40"], "those of the file to take"
+    assert len(figures) == 3
+    page.fidelity.details.button.click()
     shown = words(page)
+    assert "Q4_K_M keeps 96 % of the gain at 0.40 GB." in shown
     assert "Best for a laptop with 16 GiB: support-desk-Q4_K_M.gguf.\n" in shown
     assert "lowered the held-out loss from 2.610 to 1.186" in shown
     assert "importance matrix of 16,384 tokens" in shown

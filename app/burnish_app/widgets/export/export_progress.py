@@ -99,7 +99,9 @@ class ExportProgress(Card):
         if job is None:
             return
         left = self._clock.note(time.monotonic(), job.share)
-        self.time.setText(times_text(time.time() - job.started if job.started else 0.0, left))
+        times = times_text(time.time() - job.started if job.started else 0.0, left)
+        self.time.setText(times)
+        self.time.setVisible(bool(times))
         why = slower_text(left)
         self.slower.setText(why)
         self.slower.setVisible(bool(why))

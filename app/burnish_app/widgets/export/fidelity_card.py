@@ -10,9 +10,11 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
+from burnish_app.widgets.basic.buttons import FoldedContent
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear, fill
-from burnish_app.widgets.basic.text import Look, body, caption, heading, headline, mono, set_tone
+from burnish_app.widgets.basic.text import Look, Value, body, caption, heading, headline, mono, set_tone
+from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.wording.fidelity_text import (
     file_text,
     gain_text,
@@ -20,7 +22,7 @@ from burnish_app.wording.fidelity_text import (
     suggestion_text,
     training_text,
 )
-from burnish_app.wording.numbers import percent, plural
+from burnish_app.wording.numbers import percent, plural, speed_figure
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.units import file_size
 
@@ -72,30 +74,39 @@ class FidelityCard(Card):
         )
         set_tone(verdict, tone)
         self._content.addWidget(verdict)
-        self._content.addWidget(body(report_text(report), tone))
         if why:
             suggestion = heading(suggestion_text(suggested, why))
             set_tone(suggestion, "accent" if suggested else "warning")
             self._content.addWidget(suggestion)
+        passed = [file for file in report.files if file.passed]
+        best = next((file for file in passed if file.file == suggested), passed[0] if passed else None)
+        if best is not None:
+            self._content.addWidget(_figures(best))
         self._content.addSpacing(UNIT)
-        self._content.addWidget(_table(report, suggested))
-        self._content.addSpacing(UNIT)
+        if len(report.files) > 1 or best is None:
+            self._content.addWidget(_table(report, suggested))
+        self.details = FoldedContent()
+        self.details.set_title(tr("Details"))
+        # What is wrong is read at once; what is right can be looked up.
+        told = self.details.lines if report.passed else self._content
+        told.addWidget(body(report_text(report), "" if report.passed else tone))
         for file in report.files:
-            self._add_file_text(file)
-        if gained := training_text(report):
-            self._content.addWidget(caption(gained))
+            self._add_file_text(file, self._content if not file.passed else self.details.lines)
         for example in report.mismatch_examples[:3]:
             self._content.addWidget(mono(example, "error"))
-        for text in report.notes:
-            self._content.addWidget(caption(text))
+        for text in (training_text(report), *report.notes):
+            if text:
+                self.details.lines.addWidget(caption(text))
+        self._content.addWidget(self.details)
 
-    def _add_file_text(self, file: QuantFidelity) -> None:
+    @staticmethod
+    def _add_file_text(file: QuantFidelity, lines: QVBoxLayout) -> None:
         gain, text = gain_text(file), file_text(file)
         if gain:
-            self._content.addWidget(body(gain))
-            self._content.addWidget(caption(text))
+            lines.addWidget(body(gain))
+            lines.addWidget(caption(text))
         else:
-            self._content.addWidget(body(text, "" if file.passed else "error"))
+            lines.addWidget(body(text, "" if file.passed else "error"))
         if file.fallbacks:
             note = caption(
                 tr("{quant}: {plural} got another type than asked.").format(
@@ -103,7 +114,27 @@ class FidelityCard(Card):
                 )
             )
             note.setToolTip("\n".join(file.fallbacks[:20]))
-            self._content.addWidget(note)
+            lines.addWidget(note)
+
+
+def _figures(file: QuantFidelity) -> QWidget:
+    """Make the three figures of a file that matter most: what it keeps, its size, and how fast it writes."""
+    size, unit = file_size(file.bytes).split(" ", 1)
+    kept = Value(_COLUMNS[2][0], "", _COLUMNS[2][1])
+    if file.gain_kept is not None:
+        kept.set(percent(min(max(file.gain_kept, 0.0), 1.0)))
+    small = Value(tr("Size"), unit, _COLUMNS[1][1])
+    small.set(size)
+    same = Value(tr("Same choice"), "", _COLUMNS[3][1])
+    same.set(percent(file.top1_agreement, 1))
+    speed = Value(tr("Writes here"), "tokens/s", tr("Measured on this processor, while the file was checked."))
+    if file.tokens_per_s:
+        speed.set(speed_figure(file.tokens_per_s))
+    known = [value for value in (kept, small, speed, same) if value.text != "–"][:3]
+    holder = QWidget()
+    holder.setLayout(columns_layout(known, 4 * UNIT, even=True))
+    holder.setAccessibleName(file.file)
+    return holder
 
 
 class _Figures(QWidget):

@@ -124,7 +124,8 @@ class ClosingQuestion(QMessageBox):
             lambda: leave(self.never_again.isChecked()),
             "primary",
         )
-        self.stopping = self._button(tr("Stop and save"), QMessageBox.ButtonRole.DestructiveRole, stop, "secondary")
+        stop_text = tr("Stop and save") if any(one.page != "export" for one in activities) else tr("Stop")
+        self.stopping = self._button(stop_text, QMessageBox.ButtonRole.DestructiveRole, stop, "secondary")
         cancel = self._button(tr("Cancel"), QMessageBox.ButtonRole.RejectRole, lambda: None, "secondary")
         self.setDefaultButton(self.leaving)
         self.setEscapeButton(cancel)

@@ -64,7 +64,7 @@ class Remaining:
     @property
     def middle_s(self) -> float:
         """The likeliest time, seconds."""
-        return (self.low_s * self.high_s) ** 0.5
+        return math.sqrt(self.low_s * self.high_s)
 
 
 @dataclass

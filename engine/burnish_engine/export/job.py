@@ -93,7 +93,8 @@ def export_gguf(
         others = [quant for quant in wanted if quant != base_type(wanted)]
         options = _for_quantizing(options, plan, others, staging / "hessians")
         answers: list[StageName] = ["run", "weigh", "answer"] if options.training else ["run", "answer"]
-        stages = StageBar(progress, ["write", *answers, "check", *(["make", "check"] * len(others))])
+        each: list[StageName] = ["make", "check"]
+        stages = StageBar(progress, ["write", *answers, "check", *each * len(others)])
         base = _write_base(plan, staging, wanted, stages.begin("write"), canceled)
         weights.check_all_used()
         try_file(base.path, is_own=True)

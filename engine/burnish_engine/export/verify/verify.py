@@ -23,7 +23,7 @@ from burnish_engine.export.verify.reference import (
     render_probes,
 )
 from burnish_engine.export.verify.report import CheckedFiles, build_report, read_report
-from burnish_engine.export.verify.stage_bar import StageBar
+from burnish_engine.export.verify.stage_bar import StageBar, StageName
 from burnish_engine.export.weights.adapter import read_adapter
 from burnish_engine.export.weights.folders import Progress, no_progress
 from burnish_engine.models.gguf.gguf_trial import try_file
@@ -69,7 +69,8 @@ def verify_file(
     tokenizer = load_tokenizer(source)
     digest = read_adapter(adapter).digest if adapter is not None else source.trained_digest
     probes = render_probes(tokenizer, [*model.probe_chats, *PROBE_CHATS])
-    stages = StageBar(progress, ["run", *(["weigh"] if options.training else []), "answer", "check"])
+    weighs: list[StageName] = ["weigh"] if options.training else []
+    stages = StageBar(progress, ["run", *weighs, "answer", "check"])
     reference = compute_reference(
         replace(model, options=options), tokenizer, probes, begin=stages.begin, canceled=canceled
     )

@@ -102,5 +102,5 @@ class TimeLeft:
 
 def _planned_pace(plan: RunPlan | None) -> RunPace:
     """Return the pace that a plan was made with; without a plan nothing is known yet."""
-    one = {part.name: part.seconds / part.count for part in plan.times if part.count} if plan else {}
+    one: dict[str, float] = {part.name: part.seconds / part.count for part in plan.times if part.count} if plan else {}
     return RunPace(step_s=0.0).with_times(one)

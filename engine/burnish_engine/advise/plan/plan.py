@@ -119,8 +119,8 @@ def plan_run(
         samples, past = plan_samples(run, pace(tokens_per_s=speed), work.steps), found.found
         plain = pace(tokens_per_s=found.basis.tokens_per_s, samples=samples).times
         found.basis.times.update(plain)
-        known = {name: plain[name] * past.times[name] for name in plain.keys() & past.times}
-        corrected = pace(tokens_per_s=speed, samples=samples).with_times(known)
+        measured = {name: plain[name] * past.times[name] for name in plain.keys() & past.times}
+        corrected = pace(tokens_per_s=speed, samples=samples).with_times(measured)
         times = time_parts(recipe, corrected, done=-1, steps=work.steps, samples=samples)
         if past.loading_s:
             times.insert(0, TimePart(name="loading", count=1, seconds=past.loading_s))

@@ -27,6 +27,7 @@ _REASON_S = 60.0  # a reason is told for so long
 _STAGES: Mapping[str, tuple[str, ...]] = {
     "weights": ("loading",),
     "checking": ("checks",),
+    "writing": ("replies",),
     "evaluating": ("evaluations", "general_text"),
     "scoring": ("task",),
     "sampling": ("prompts",),

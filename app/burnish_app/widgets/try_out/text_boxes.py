@@ -29,9 +29,9 @@ from burnish_app.look.tokens import RADIUS_PX, UNIT
 
 COLOR_PROPERTY = QTextFormat.Property.UserProperty.value + 1
 """Property of a text's format: the name of its color, which themes differ in."""
-_TINT_PROPERTY = COLOR_PROPERTY + 1
+TINT_PROPERTY = COLOR_PROPERTY + 1
 """Property of a text's format: the name of the color behind it."""
-_PLAIN = "plain"
+PLAIN = "plain"
 """Value of it for text that is not marked any more."""
 _BUBBLE_PROPERTY = COLOR_PROPERTY + 2
 """Property of a paragraph's format: the name of the color of the bubble around it."""
@@ -53,7 +53,7 @@ class Transcript(QTextEdit):
     def recolor(self) -> None:
         """Give all text its color of the theme as it is now."""
         cursor = QTextCursor(self.document())
-        for position, length, name in self._pieces(COLOR_PROPERTY):
+        for position, length, name in self.pieces(COLOR_PROPERTY):
             cursor.setPosition(position)
             cursor.setPosition(position + length, QTextCursor.MoveMode.KeepAnchor)
             how = QTextCharFormat()
@@ -106,17 +106,17 @@ class Transcript(QTextEdit):
         """Mark stretches of the text from a position on, and nothing else there."""
         cursor = QTextCursor(self.document())
         for first, last, name in (
-            (0, len(self.text_from(begin)), _PLAIN),
+            (0, len(self.text_from(begin)), PLAIN),
             *((*span, "warning_soft") for span in spans),
         ):
             cursor.setPosition(begin + first)
             cursor.setPosition(begin + last, QTextCursor.MoveMode.KeepAnchor)
             how = QTextCharFormat()
-            how.setProperty(_TINT_PROPERTY, name)
+            how.setProperty(TINT_PROPERTY, name)
             cursor.mergeCharFormat(how)
         self._tint()
 
-    def _pieces(self, prop: int) -> list[tuple[int, int, str]]:
+    def pieces(self, prop: int) -> list[tuple[int, int, str]]:
         """List position, length and value of all text that has a property."""
         found, block = [], self.document().begin()
         while block.isValid():
@@ -132,11 +132,11 @@ class Transcript(QTextEdit):
 
     def _tint(self) -> None:
         cursor = QTextCursor(self.document())
-        for position, length, name in self._pieces(_TINT_PROPERTY):
+        for position, length, name in self.pieces(TINT_PROPERTY):
             cursor.setPosition(position)
             cursor.setPosition(position + length, QTextCursor.MoveMode.KeepAnchor)
             how = QTextCharFormat()
-            color = QColor(0, 0, 0, 0) if name == _PLAIN else QColor(getattr(colors_of(self.window()), name))
+            color = QColor(0, 0, 0, 0) if name == PLAIN else QColor(getattr(colors_of(self.window()), name))
             how.setBackground(color)
             cursor.mergeCharFormat(how)
 

@@ -190,13 +190,13 @@ def test_a_reply_in_markdown_is_shown_as_such_and_copied_as_it_was_written(page,
 def test_what_replies_do_not_share_is_marked(page, answered):
     ask(page, "How?")
     answered("The same words from both.")
-    (first, second), tint = page.grid.shown, text_boxes._TINT_PROPERTY
-    assert {name for _, _, name in first.text._pieces(tint)} == {text_boxes._PLAIN}
+    (first, second), tint = page.grid.shown, text_boxes.TINT_PROPERTY
+    assert {name for _, _, name in first.text.pieces(tint)} == {text_boxes.PLAIN}
     for pane, text in ((first, "Ask the depot for a trace."), (second, "Ask the carrier for a trace.")):
         pane.say([ChatMessage(role="user", content="Who?")])
         pane.finish(Reply(text=text, stopped=True, tokens=8, seconds=2.0, name="x"))
     for pane, spans in zip((first, second), different_words([first.reply, second.reply]), strict=True):
         pane.mark(spans)
     for pane, word in ((first, "depot"), (second, "carrier")):
-        marked = [(at, length) for at, length, name in pane.text._pieces(tint) if name != text_boxes._PLAIN]
+        marked = [(at, length) for at, length, name in pane.text.pieces(tint) if name != text_boxes.PLAIN]
         assert [pane.text.toPlainText()[at : at + length] for at, length in marked] == [word]

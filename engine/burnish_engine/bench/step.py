@@ -120,7 +120,7 @@ class StepBench:
         loaded.decoder.chunk_feed_forward(self.plan.mlp_rows)
         self.model = make_trainable(loaded, MaskingSection(kind=options.masking), 0, options.section)
         self.model.initialize(0)
-        height = tile_rows(self.spec.head_dim, DTYPES[options.precision], self.device)
+        height = tile_rows(self.spec.largest_head, DTYPES[options.precision], self.device)
         preference = options.preference
         self.layout = BucketLayout(rows, height, min(self.plan.head_rows, rows), content=batch_content(preference))
         self.layouts = [self.layout]

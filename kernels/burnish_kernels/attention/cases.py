@@ -48,12 +48,21 @@ def cases() -> list[Case]:
             _case("one-document", PACKS["one-document"], 4, 2, 16, dtype, softcap=2.0, window=40),
             _case("tiles", PACKS["tiles"], 8, 1, 16, dtype, window=32),
             _case("short", [19, 20], 2, 1, 128, dtype, softcap=30.0),
+            _case("short", [19, 20], 2, 1, 512, dtype, gpu_only=rounded),
             _case("pack", PACKS["pack"], 4, 2, 16, dtype, window=20, sinks=True),
             _case("single-rows", PACKS["single-rows"], 3, 1, 16, dtype, sinks=True),
             _case("short", [23, 17], 1, 1, 96, dtype, gpu_only=rounded),
         ]
     for dtype in TOLERANCE:
-        for heads, kv_heads, width in ((16, 8, 128), (32, 8, 64), (9, 3, 64), (4, 4, 96), (4, 1, 256), (6, 2, 80)):
+        for heads, kv_heads, width in (
+            (16, 8, 128),
+            (32, 8, 64),
+            (9, 3, 64),
+            (4, 4, 96),
+            (4, 1, 256),
+            (6, 2, 80),
+            (8, 2, 512),
+        ):
             found += [
                 _case("lognormal", lognormal_lengths(4000, 1), heads, kv_heads, width, dtype, gpu_only=True),
                 _case(
@@ -172,7 +181,10 @@ def compilations() -> list[Compilation]:
     found += _compilations(96, 32, 32, torch.float16)
     found += _compilations(256, 8, 4, torch.bfloat16, window=True, softcap=True)
     found += _compilations(64, 64, 8, torch.bfloat16, window=True, sinks=True)  # gpt-oss
-    for width in (64, 128, 256):
+    found += _compilations(512, 8, 2, torch.bfloat16)  # Gemma 4, and its other layers
+    found += _compilations(256, 8, 2, torch.bfloat16, window=True, beside=512)
+    found += _compilations(256, 8, 2, torch.float32, window=True, beside=512)
+    for width in (64, 128, 256, 512):
         found += _compilations(width, 8, 4, torch.float32)
     return found
 
@@ -186,12 +198,15 @@ def _compilations(
     window: bool = False,
     softcap: bool = False,
     sinks: bool = False,
+    beside: int = 0,
 ) -> list[Compilation]:
+    """List the three kernels; with `beside`, of a model that has heads of that size too."""
     from burnish_kernels.attention import kernel
 
     used_on: dict[AttentionConfig, list[int]] = {}
     for capability in CAPABILITIES:
-        used_on.setdefault(choose_config(width, dtype, capability, heads // kv_heads), []).append(capability)
+        height = choose_config(beside or width, dtype, capability).tile_rows
+        used_on.setdefault(choose_config(width, dtype, capability, heads // kv_heads, height), []).append(capability)
     found = []
     for (config, capabilities), name in product(used_on.items(), ("forward", "dq", "dkdv")):
         chosen: KernelConfig = getattr(config, name)

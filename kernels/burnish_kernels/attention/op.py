@@ -17,14 +17,17 @@ from burnish_kernels.attention.documents import Documents
 from burnish_kernels.attention.tiles import tile_capacity
 from burnish_kernels.dispatch import interpreted, use_kernels
 
-HEAD_DIMS = (16, 256)
+HEAD_DIMS = (16, 512)
 """Smallest and largest head size that the kernels are made for."""
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def tile_rows(head_dim: int, dtype: torch.dtype, device: torch.device | str) -> int:
-    """Return the rows of a tile that the kernels want for this head size, dtype and device."""
+    """Return the rows of a tile that the kernels want for this head size, dtype and device.
+
+    In a model whose heads differ in size, tiles are those of the largest.
+    """
     return choose_config(head_dim, dtype, capability(device)).tile_rows
 
 
@@ -260,6 +263,8 @@ def _config(
 ) -> AttentionConfig:
     group, device = q_TND.shape[1] // k_TMD.shape[1], q_TND.device
     config = given or tuned_config(q_TND.shape[2], q_TND.dtype, capability(device), group, device)
+    if given is None and config.tile_rows != docs.tile_rows:
+        config = choose_config(q_TND.shape[2], q_TND.dtype, capability(device), group, docs.tile_rows)
     if config.tile_rows != docs.tile_rows:
         raise ValueError(f"the documents were cut into tiles of {docs.tile_rows} rows; this needs {config.tile_rows}")
     return config

@@ -11,14 +11,15 @@ class ExpertActivation:
     """The activation of an expert: gate and up become the input of its second map.
 
     Attributes:
-        name: "silu": silu(gate) · up; "clamped": (up + 1) · gate · sigmoid(alpha · gate), with the gate at most `limit`
+        name: "silu": silu(gate) · up; "gelu_tanh": gelu(gate) · up by its tanh formula (Gemma 4);
+            "clamped": (up + 1) · gate · sigmoid(alpha · gate), with the gate at most `limit`
             and up between -limit and limit (gpt-oss).
         interleaved: whether gate and up alternate, gate first, rather than lying in halves.
         alpha: slope inside the sigmoid of "clamped".
         limit: bound of "clamped".
     """
 
-    name: Literal["silu", "clamped"] = "silu"
+    name: Literal["silu", "gelu_tanh", "clamped"] = "silu"
     interleaved: bool = False
     alpha: float = 1.702
     limit: float = 7.0

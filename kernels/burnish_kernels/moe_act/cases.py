@@ -21,6 +21,7 @@ MOST_COMPARED = 1024  # rows; of a larger case only the last so many are compare
 ACTIVATIONS = {
     "silu": ExpertActivation(),
     "silu-interleaved": ExpertActivation(interleaved=True),
+    "gelu": ExpertActivation("gelu_tanh"),
     "gpt-oss": GPT_OSS,
     "clamped-halves": ExpertActivation("clamped", alpha=1.2, limit=1.5),
 }
@@ -148,9 +149,10 @@ def compilations() -> list[Compilation]:
 
     found = []
     for pointer in TYPES.values():
-        for name in ("silu", "gpt-oss"):
+        for name in ("silu", "gelu", "gpt-oss"):
             activation = ACTIVATIONS[name]
-            kind = {"CLAMPED": activation.name == "clamped", "INTERLEAVED": activation.interleaved}
+            kind = {"CLAMPED": activation.name == "clamped", "GELU": activation.name == "gelu_tanh"}
+            kind["INTERLEAVED"] = activation.interleaved
             floats = {"alpha": "fp32", "limit": "fp32"}
             signature = dict.fromkeys(("gate_up_ptr", "act_ptr"), pointer) | floats
             signature |= dict.fromkeys(("P", "size", "gate_up_stride", "act_stride"), "i32")

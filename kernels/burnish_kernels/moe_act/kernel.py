@@ -14,6 +14,7 @@ import triton.language as tl
 
 from burnish_kernels.moe_act.activation import ExpertActivation
 from burnish_kernels.moe_sort.order import ExpertOrder
+from burnish_kernels.swiglu.kernel import activation_share, activation_slope
 
 ROWS, COLUMNS, ROW_COLUMNS, WARPS = 2, 512, 1024, 4
 """Tile of the forward kernel, columns of a row that the backward kernel takes together, warps of a program."""
@@ -43,6 +44,18 @@ def _bounded(gate, up, limit, CLAMPED: tl.constexpr):
     return gate, up
 
 
+@triton.jit
+def _share(gate, alpha, GELU: tl.constexpr):
+    """Return the share of the gate that the activation lets through."""
+    return activation_share(gate, "gelu_tanh") if GELU else tl.sigmoid(gate * alpha)
+
+
+@triton.jit
+def _slope(gate, share, alpha, GELU: tl.constexpr):
+    """Return the derivative of gate times share."""
+    return activation_slope(gate, share, "gelu_tanh") if GELU else share * (1.0 + alpha * gate * (1.0 - share))
+
+
 @triton.jit(do_not_specialize=["P"])
 def act_forward_kernel(
     gate_up_ptr,  # [P, J]
@@ -54,6 +67,7 @@ def act_forward_kernel(
     alpha,
     limit,
     CLAMPED: tl.constexpr,
+    GELU: tl.constexpr,
     INTERLEAVED: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -66,7 +80,7 @@ def act_forward_kernel(
     row = row.to(tl.int64)
     gate, up = _load_pair(gate_up_ptr + row * gate_up_stride, inside, column, size, INTERLEAVED, ROWS, COLUMNS)
     gate, up = _bounded(gate, up, limit, CLAMPED)
-    act = gate * tl.sigmoid(gate * alpha) * up
+    act = gate * _share(gate, alpha, GELU) * up
     at = column + tl.arange(0, COLUMNS)[None, :]
     tl.store(act_ptr + row * act_stride + at, act.to(act_ptr.dtype.element_ty), mask=inside & (at < size))
 
@@ -94,6 +108,7 @@ def act_backward_kernel(
     alpha,
     limit,
     CLAMPED: tl.constexpr,
+    GELU: tl.constexpr,
     INTERLEAVED: tl.constexpr,
     HAS_BIAS: tl.constexpr,
     HAS_ACT: tl.constexpr,
@@ -112,11 +127,11 @@ def act_backward_kernel(
         gate_in, up_in = _load_pair(gate_up_ptr + row * gate_up_stride, every, column, size, INTERLEAVED, 1, COLUMNS)
         dact = tl.load(dact_ptr + row * dact_stride + at, mask=inside, other=0.0).to(tl.float32)
         gate, up = _bounded(gate_in, up_in, limit, CLAMPED)
-        share = tl.sigmoid(gate * alpha)
+        share = _share(gate, alpha, GELU)
         act = gate * share * up
         sums += tl.where(inside, act * dact, 0.0)
         dact *= weight
-        dgate = dact * up * share * (1.0 + alpha * gate * (1.0 - share))
+        dgate = dact * up * _slope(gate, share, alpha, GELU)
         dup = dact * gate * share
         if CLAMPED:
             dgate = tl.where(gate_in > limit, 0.0, dgate)
@@ -155,6 +170,7 @@ def launch_forward(gate_up_PJ: torch.Tensor, act_PI: torch.Tensor, activation: E
         alpha=_alpha(activation),
         limit=activation.limit,
         CLAMPED=activation.name == "clamped",
+        GELU=activation.name == "gelu_tanh",
         INTERLEAVED=activation.interleaved,
         ROWS=ROWS,
         COLUMNS=COLUMNS,
@@ -203,6 +219,7 @@ def launch_backward(
         alpha=_alpha(activation),
         limit=activation.limit,
         CLAMPED=activation.name == "clamped",
+        GELU=activation.name == "gelu_tanh",
         INTERLEAVED=activation.interleaved,
         HAS_BIAS=bias_EH is not None,
         HAS_ACT=act_PI is not None,

@@ -129,8 +129,8 @@ def backward(
 
 def _size(gate_up_PJ: torch.Tensor, activation: ExpertActivation) -> int:
     """Return the intermediate size I."""
-    if activation.name not in {"silu", "clamped"}:
-        raise ValueError(f"the activation must be silu or clamped, not {activation.name!r}")
+    if activation.name not in {"silu", "gelu_tanh", "clamped"}:
+        raise ValueError(f"the activation must be silu, gelu_tanh or clamped, not {activation.name!r}")
     if gate_up_PJ.ndim != 2 or gate_up_PJ.shape[1] % 2 or not gate_up_PJ.shape[1]:
         raise ValueError(f"gate_up must be [P, 2I], not {tuple(gate_up_PJ.shape)}")
     if gate_up_PJ.dtype not in {torch.float32, torch.float16, torch.bfloat16} and use_kernels(gate_up_PJ):

@@ -260,7 +260,7 @@ def rope_forward_kernel(
             program, q_in_ptr, q_weight_ptr, q_ptr, in_stride, q_stride, table_ptr, index_ptr, T, eps,
             N, Q_SPACING, D, HALF, INTERLEAVED, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
         )  # fmt: skip
-    else:
+    elif M > 0:
         _forward_rows(
             program - q_programs, k_in_ptr, k_weight_ptr, k_ptr, in_stride, k_stride, table_ptr, index_ptr, T, eps,
             M, D, D, HALF, INTERLEAVED, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
@@ -307,7 +307,7 @@ def rope_backward_kernel(
             table_ptr, index_ptr, T, eps,
             N, Q_SPACING, D, HALF, INTERLEAVED, NORM, ONE_PLUS, WRITE_REST, ROWS, HALF_BLOCK, REST_BLOCK,
         )  # fmt: skip
-    else:
+    elif M > 0:
         _backward_rows(
             program - q_programs, dk_ptr, k_in_ptr, k_weight_ptr, k_out_ptr, dk_stride, in_stride, out_stride,
             table_ptr, index_ptr, T, eps,

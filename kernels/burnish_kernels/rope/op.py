@@ -43,7 +43,7 @@ def forward(
             rotation.
         index_T: table row of each token, `[T]` int32.
         num_heads: number of query heads N.
-        num_kv_heads: number of key heads M.
+        num_kv_heads: number of key heads M; 0: there are none, as where keys are another layer's.
         head_dim: size of a head D.
         q_weight_D: frozen weight `[D]` of the queries' norm; None: no norm.
         k_weight_D: frozen weight `[D]` of the keys' norm; given exactly when the queries' is.
@@ -204,9 +204,9 @@ def _parts(
     name: str, stacked_TC: torch.Tensor, num_heads: int, num_kv_heads: int, head_dim: int, query_spacing: int | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return views of the query heads and of the key heads."""
-    if num_heads < 1 or num_kv_heads < 1 or not 1 <= head_dim <= MAX_HEAD_DIM:
+    if num_heads < 1 or num_kv_heads < 0 or not 1 <= head_dim <= MAX_HEAD_DIM:
         raise ValueError(
-            f"{num_heads} and {num_kv_heads} heads of {head_dim}: at least one each, of 1 to {MAX_HEAD_DIM}"
+            f"{num_heads} and {num_kv_heads} heads of {head_dim}: at least one query head, all of 1 to {MAX_HEAD_DIM}"
         )
     spacing = head_dim if query_spacing is None else query_spacing
     if spacing < head_dim:

@@ -13,7 +13,13 @@ from support.models.sentencepiece import save_sentencepiece
 from support.models.small_families import shrink
 from support.models.tiny import make_tokenizer
 
-_SENTENCEPIECE = {"tinyllama": "llama", "phi3-mini": "phi3", "mistral-7b": "first", "gemma3": "gemma"}
+_SENTENCEPIECE = {
+    "tinyllama": "llama",
+    "phi3-mini": "phi3",
+    "mistral-7b": "first",
+    "gemma3": "gemma",
+    "gemma4": "gemma",
+}
 """Beginning of a shape's name to the kind of its tokenizer (`sentencepiece.py`); all others are byte-level BPE."""
 _FP4 = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
 """Value of each code of MXFP4."""
@@ -37,6 +43,13 @@ _QWEN_VISION = {
     "num_position_embeddings": 16,
 }  # fmt: skip
 _VISION |= {"qwen3_5": _QWEN_VISION, "qwen3_5_moe": _QWEN_VISION}
+_VISION["gemma4"] = {
+    "model_type": "gemma4_vision", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16, "position_embedding_size": 16,
+}  # fmt: skip
+_VISION["gemma4_unified"] = {
+    "model_type": "gemma4_unified_vision", "mm_embed_dim": 64, "mm_posemb_size": 16, "output_proj_dims": 64,
+}  # fmt: skip
 _OTHER_VISION = {
     "model_type": "siglip_vision_model", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
     "num_attention_heads": 2, "image_size": 32, "patch_size": 8,
@@ -70,6 +83,8 @@ def small_checkpoint(entry, folder):
     end = 2 if kind else tokens - 1
     ids = {"bos_token_id": 1, "eos_token_id": end, "pad_token_id": 0}
     text = {**config, "vocab_size": tokens + 3}
+    if "vocab_size_per_layer_input" in config:
+        text["vocab_size_per_layer_input"] = text["vocab_size"]
     if wrapper:
         return save_wrapped(folder, wrapper, text | ids)
     save_plain(folder, text | ids)
@@ -168,6 +183,11 @@ def _save(folder, auto, config, text_type):
             if value.ndim == 1:
                 plain = "norm" in key and (not one_plus or key.endswith("linear_attn.norm.weight"))
                 value.normal_(1.0 if plain else 0.0, 0.2 if "norm" in key else 0.1)
+            if "gemma4" in text_type and key.endswith("q_norm.weight"):
+                value.mul_(value.numel() ** -0.5)  # scores are not scaled
+        for key, value in model.named_buffers():
+            if key.endswith("layer_scalar"):
+                value.uniform_(0.5, 1.5)
     model.to(torch.bfloat16).save_pretrained(folder)
     return folder
 
@@ -189,11 +209,13 @@ def _small(config, spec):
     if spec.hidden_size == spec.num_heads * spec.head_dim and spec.delta is None:
         config.pop("head_dim", None)  # so that the small one's heads fill its width too
     small = shrink(config)
+    if config["model_type"].startswith("gemma4"):
+        del small["rope_scaling"]  # which would take the place of its ropes
     if (config["rope_scaling"] or {}).get("rope_type") == "longrope":  # out of reach of a test's short rows
         small |= {"original_max_position_embeddings": 1024, "max_position_embeddings": 4096}
     for experts in ("num_experts", "num_local_experts"):
         if config.get(experts):
-            small |= {experts: 4, "num_experts_per_tok": 2}
+            small |= {experts: 4, "top_k_experts" if "top_k_experts" in config else "num_experts_per_tok": 2}
     if "moe_intermediate_size" in config:
         small["moe_intermediate_size"] = 64
     if "shared_expert_intermediate_size" in config:

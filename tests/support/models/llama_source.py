@@ -18,6 +18,8 @@ script = sys.argv.pop(1)
 sys.path[:0] = [root + "/gguf-py", root]
 from conversion.base import TextModel
 TextModel.get_vocab_base_pre = lambda self, tokenizer: "smollm"  # a self-trained tokenizer is in no table
+from conversion.gemma import Gemma4Model
+Gemma4Model.set_vocab = TextModel._set_vocab_gpt2  # it takes no tokenizer of bytes
 def no_sentencepiece(self):
     raise FileNotFoundError("tokenizer.model")
 TextModel._create_vocab_sentencepiece = no_sentencepiece  # it would import the library before looking for the file

@@ -72,7 +72,7 @@ class Fast:
 
     def layout(self, batch, rows=None, head_rows=48):
         decoder = self.loaded.decoder
-        height = tile_rows(decoder.spec.head_dim, decoder.dtype, decoder.device)
+        height = tile_rows(decoder.spec.largest_head, decoder.dtype, decoder.device)
         rows = rows or -(-batch.tokens // 64) * 64
         rope = decoder.rope
         return BucketLayout(rows, height, head_rows, rope.long_above, rope.long_offset or 0)

@@ -50,6 +50,32 @@ GEMMA_3_4B_TEXT = {
 }  # fmt: skip
 """The language model of google/gemma-3-4b-it."""
 
+_GEMMA4 = {
+    "model_type": "gemma4_text", "attention_bias": False, "attention_dropout": 0.0, "final_logit_softcapping": 30.0,
+    "global_head_dim": 512, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "rms_norm_eps": 1e-06,
+    "rope_parameters": {
+        "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0, "rope_type": "proportional"},
+        "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"},
+    },
+    "tie_word_embeddings": True, "use_bidirectional_attention": None, "vocab_size": 262144,
+    "vocab_size_per_layer_input": 262144,
+}  # fmt: skip
+GEMMA4 = {
+    "google/gemma-4-E2B-it, text": {
+        **_GEMMA4, "hidden_size": 1536, "intermediate_size": 6144, "num_hidden_layers": 35, "num_attention_heads": 8,
+        "num_key_value_heads": 1, "num_kv_shared_layers": 20, "use_double_wide_mlp": True, "sliding_window": 512,
+        "hidden_size_per_layer_input": 256, "max_position_embeddings": 131072, "attention_k_eq_v": False,
+        "layer_types": [*["sliding_attention"] * 4, "full_attention"] * 7,
+    },
+    "google/gemma-4-31B-it, text": {
+        **_GEMMA4, "hidden_size": 5376, "intermediate_size": 21504, "num_hidden_layers": 60, "num_attention_heads": 32,
+        "num_key_value_heads": 16, "num_global_key_value_heads": 4, "num_kv_shared_layers": 0,
+        "hidden_size_per_layer_input": 0, "sliding_window": 1024, "max_position_embeddings": 262144,
+        "attention_k_eq_v": True, "use_double_wide_mlp": False,
+        "layer_types": [*["sliding_attention"] * 5, "full_attention"] * 10,
+    },
+}  # fmt: skip
+"""Language models of Gemma 4, with the lent keys and inputs of the layers' own of the smaller ones."""
 _QWEN3_5 = {
     "model_type": "qwen3_5_text", "attention_bias": False, "attention_dropout": 0.0, "attn_output_gate": True,
     "full_attention_interval": 4, "head_dim": 256, "hidden_act": "silu", "linear_conv_kernel_dim": 4,
@@ -158,7 +184,7 @@ NEWER = {
 PUBLISHED = {
     **CONFIGS, "LiquidAI/LFM2-350M": LFM2, "LiquidAI/LFM2.5-350M": LFM2_5, "HuggingFaceTB/SmolLM2-135M": SMOLLM2,
     "microsoft/phi-4": PHI_4, "google/gemma-3-4b-it, text": GEMMA_3_4B_TEXT, **NEWER,
-    **QWEN3_5, **KIN,
+    **QWEN3_5, **KIN, **GEMMA4,
 }  # fmt: skip
 _LAYERS = {"gemma3_text": 7, "smollm3": 5, "lfm2": 6, "lfm2_moe": 4, "olmo3": 4, "granite_swa": 4, "qwen3_5_text": 4,
            "qwen3_5_moe_text": 4}  # fmt: skip
@@ -189,6 +215,7 @@ def shrink(config):
     for key in ("no_rope_layers", "layer_rope_theta"):
         if key in config:
             small[key] = config[key][:layers]
+    small |= _small_gemma4(config)
     if "full_attn_idxs" in config:
         small["full_attn_idxs"] = [index for index in config["full_attn_idxs"] if index < layers]
     small |= fewer_delta_heads(config)
@@ -220,6 +247,19 @@ def shrink(config):
     return small
 
 
+def _small_gemma4(config):
+    """Of Gemma 4 a turn of layers that lend keys, and one that borrows, where there are such."""
+    if not config["model_type"].startswith("gemma4"):
+        return {}
+    turn, borrows = config["layer_types"].index("full_attention") + 1, bool(config.get("num_kv_shared_layers"))
+    layers = turn * (1 + borrows)
+    small = {"num_hidden_layers": layers, "layer_types": config["layer_types"][:layers]}
+    small["num_kv_shared_layers"] = turn if borrows else 0
+    if config.get("hidden_size_per_layer_input"):
+        small["hidden_size_per_layer_input"] = 32
+    return small | ({"num_global_key_value_heads": 1} if "num_global_key_value_heads" in config else {})
+
+
 def fewer_delta_heads(config):
     """Two key heads for the gated delta nets of a published configuration, as many value heads for each as there."""
     if "linear_num_key_heads" not in config:
@@ -247,6 +287,8 @@ def make_small(name, folder, *, tokenizer=make_tokenizer, **changes):
 
     made = tokenizer(folder)
     config = {**shrink(PUBLISHED[name]), "vocab_size": len(made) + 5, **changes}
+    if "vocab_size_per_layer_input" in config:
+        config["vocab_size_per_layer_input"] = config["vocab_size"]
     config |= {"bos_token_id": made.bos_token_id, "eos_token_id": made.eos_token_id, "pad_token_id": None}
     (folder / "config.json").write_text(json.dumps(config))
     torch.manual_seed(11)
@@ -257,5 +299,10 @@ def make_small(name, folder, *, tokenizer=make_tokenizer, **changes):
             if value.ndim == 1 and not key.endswith("A_log"):
                 plain = "norm" in key and (not one_plus or key.endswith("linear_attn.norm.weight"))
                 value.normal_(1.0 if plain else 0.0, 0.2 if "norm" in key else 0.1)
+            if "gemma4" in config["model_type"] and key.endswith("q_norm.weight"):
+                value.mul_(value.numel() ** -0.5)  # scores are not scaled
+        for key, value in model.named_buffers():
+            if key.endswith("layer_scalar"):
+                value.uniform_(0.5, 1.5)
     model.to(torch.bfloat16).save_pretrained(folder)
     return open_model(str(folder))

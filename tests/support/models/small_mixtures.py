@@ -9,7 +9,7 @@ from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.transformers_path.plain import attach_adapter, load_base
 
 from support.models.catalog_models import pack_mxfp4
-from support.models.small_families import ORIGINAL_CONTEXT, WINDOW, fewer_delta_heads
+from support.models.small_families import GEMMA4, ORIGINAL_CONTEXT, WINDOW, fewer_delta_heads
 from support.models.tiny import make_tokenizer
 
 CPU = torch.device("cpu")
@@ -108,11 +108,17 @@ PUBLISHED = {
         "residual_multiplier": 0.22, "rms_norm_eps": 1e-06, "rope_theta": 1500000.0, "tie_word_embeddings": True,
         "vocab_size": 49155,
     },
+    "google/gemma-4-26B-A4B-it, text": {
+        **GEMMA4["google/gemma-4-31B-it, text"], "hidden_size": 2816, "intermediate_size": 2112,
+        "num_hidden_layers": 30, "num_attention_heads": 16, "num_key_value_heads": 8, "num_global_key_value_heads": 2,
+        "enable_moe_block": True, "num_experts": 128, "top_k_experts": 8, "moe_intermediate_size": 704,
+        "layer_types": [*["sliding_attention"] * 5, "full_attention"] * 5,
+    },
 }  # fmt: skip
 """config.json of mixtures by name, without the keys that say nothing of the shape."""
 _EXPERTS = {
     "qwen3_moe": (8, 3), "qwen2_moe": (6, 2), "olmoe": (8, 2), "mixtral": (8, 2), "lfm2_moe": (6, 2), "gpt_oss": (4, 2),
-    "qwen3_5_moe_text": (8, 3), "mellum": (8, 3), "minimax_m2": (6, 2), "granitemoe": (8, 2),
+    "qwen3_5_moe_text": (8, 3), "mellum": (8, 3), "minimax_m2": (6, 2), "granitemoe": (8, 2), "gemma4_text": (8, 3),
 }  # fmt: skip
 """Number of a layer's experts, and of those of a token, by the type of model."""
 GPT_OSS = "openai/gpt-oss-20b"
@@ -140,6 +146,11 @@ def shrink(config, hidden=128, size=64):
         small["moe_intermediate_size"] = size
     if "shared_expert_intermediate_size" in config:
         small["shared_expert_intermediate_size"] = 2 * size
+    if family == "gemma4_text":
+        small |= {"top_k_experts": slots, "layer_types": ["sliding_attention", "full_attention"]}
+        small |= {"sliding_window": WINDOW, "num_global_key_value_heads": 1}
+        del small["num_experts_per_tok"]
+        return small
     if "linear_num_key_heads" in config:
         small |= fewer_delta_heads(config)
     if "layer_types" in config:
@@ -192,7 +203,10 @@ def make_mixture(name, folder, *, hidden=128, size=64, mxfp4=False, tokenizer=ma
         for key, value in model.named_parameters():
             if (value.ndim == 1 or key.endswith("_bias")) and not key.endswith("A_log"):
                 one_plus = "qwen3_5" in config["model_type"] and not key.endswith("linear_attn.norm.weight")
-                value.normal_(1.0 if "norm" in key and not one_plus else 0.0, 0.2 if "norm" in key else 0.1)
+                scales = "norm" in key or "router." in key
+                value.normal_(1.0 if scales and not one_plus else 0.0, 0.2 if scales else 0.1)
+                if config["model_type"] == "gemma4_text" and key.endswith("q_norm.weight"):
+                    value.mul_(value.numel() ** -0.5)  # scores are not scaled
         if (
             "qwen3_5" in config["model_type"]
         ):  # else layers of noise drown the token, and roundings grow from one to next

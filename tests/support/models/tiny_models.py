@@ -17,8 +17,10 @@ from support.models.tiny import make_tokenizer
 WINDOW = 16
 ONE_PLUS = {"gemma", "gemma2", "gemma3_text", "qwen3_5_text", "qwen3_5_moe_text"}
 """Families whose norms multiply by 1 + weight."""
-SHARED_GATE = "shared_expert_gate"
-"""Linear layer of one output, which gets no adapter."""
+WITHOUT_ADAPTER = (
+    "shared_expert_gate", "per_layer_input_gate", "per_layer_projection", "per_layer_model_projection", "proj",
+)  # fmt: skip
+"""Linear layers that get no adapter: of one output, around inputs of the layers' own, and a router."""
 ORIGINAL_CONTEXT = 32
 
 _COMMON = {
@@ -43,6 +45,17 @@ def _longrope(pairs, **more):
     }
 
 
+_GEMMA4 = {
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "num_attention_heads": 4,
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "sliding_window": WINDOW,
+    "final_logit_softcapping": 3.0,
+    "hidden_size_per_layer_input": 0,
+    "rms_norm_eps": 1e-3,
+}
 _QWEN3_5 = {
     "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
     "linear_value_head_dim": 32, "rms_norm_eps": 1e-3,
@@ -73,6 +86,23 @@ SHAPES = {
                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
             },
         },
+    ),
+    "gemma4": ("gemma4_text", {**_GEMMA4, "attention_k_eq_v": True, "num_global_key_value_heads": 1}),
+    "gemma4-lent": (
+        "gemma4_text",
+        {
+            **_GEMMA4,
+            "num_hidden_layers": 6,
+            "layer_types": ["sliding_attention", "full_attention"] * 3,
+            "num_kv_shared_layers": 3,
+            "use_double_wide_mlp": True,
+            "hidden_size_per_layer_input": 16,
+            "vocab_size_per_layer_input": 384,
+        },
+    ),
+    "gemma4-unified": (
+        "gemma4_unified_text",
+        {key: value for key, value in _GEMMA4.items() if key != "hidden_size_per_layer_input"},
     ),
     "phi3": (
         "phi3",
@@ -386,6 +416,20 @@ MIXTURES = {
             "tie_word_embeddings": True,
         },
     ),
+    "gemma4-moe": (
+        "gemma4_text",
+        {
+            **_GEMMA4,
+            "num_hidden_layers": 2,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+            "enable_moe_block": True,
+            "num_experts": 8,
+            "top_k_experts": 3,
+            "moe_intermediate_size": 64,
+        },
+    ),
 }
 """Mixtures of experts, in the form of `SHAPES`. All sizes of experts are multiples of 64, as NF4 needs."""
 
@@ -428,15 +472,19 @@ def _randomize(model, center):
         for name, value in model.named_parameters():
             if name.endswith("A_log"):
                 value.normal_(-2.0, 1.0)
-            elif name.endswith("linear_attn.norm.weight"):
+            elif name.endswith(("linear_attn.norm.weight", "router.scale", "router.per_expert_scale")):
                 value.normal_(1.0, 0.2)
             elif value.ndim == 1 or name.endswith("_bias"):
                 value.normal_(center if "norm" in name else 0.0, 0.2 if "norm" in name else 0.1)
+                if "gemma4" in model.config.model_type and name.endswith("q_norm.weight"):
+                    value.mul_(value.numel() ** -0.5)  # scores are not scaled: as they are, a token would see one other
         for name, value in model.named_buffers():
             if name.endswith(("expert_bias", "e_score_correction_bias")):
                 value.normal_(0.0, 0.2)
             if name.endswith("act_fn.beta"):
                 value.normal_(0.5, 0.1)
+            if name.endswith("layer_scalar"):
+                value.uniform_(0.5, 1.5)
 
 
 def load(folder, dtype=torch.float32):
@@ -484,8 +532,9 @@ def lora(
     if experts is not None:
         names = [f"experts.{stack}" for stack in stacks]
         more = {"target_parameters": names, "rank_pattern": dict.fromkeys(names, experts)}
-    if targets == "all-linear" and any(name.endswith(SHARED_GATE) for name, _ in model.named_modules()):
-        more["exclude_modules"] = [SHARED_GATE]
+    excluded = {name.rpartition(".")[2] for name, _ in model.named_modules()} & set(WITHOUT_ADAPTER)
+    if targets == "all-linear" and excluded:
+        more["exclude_modules"] = sorted(excluded)
     config = LoraConfig(
         r=rank,
         lora_alpha=alpha,

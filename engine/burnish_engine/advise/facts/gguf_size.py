@@ -22,10 +22,13 @@ _FALLBACK = {
     "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL", "IQ3_S": "IQ4_NL", "IQ3_XXS": "IQ4_NL",
     "IQ2_S": "IQ4_NL", "Q3_K": "Q4_0", "Q2_K": "Q4_0",
 }  # fmt: skip
-_KEPT = re.compile(r"_norm\.weight$|ffn_gate_inp\.weight$|shortconv\.conv\.weight$|ssm_conv1d\.weight$")
+_KEPT = re.compile(
+    r"_norm\.weight$|ffn_gate_inp\.weight$|shortconv\.conv\.weight$|ssm_conv1d\.weight$|per_layer_model_proj"
+)
 _DENSE_PART = re.compile(r"blk\.(\d+)\.(ffn_(?:gate|up|down))\.weight")
 _VALUES = re.compile(r"attn_(?:v|qkv)\.weight")  # `category_is_attn_v`
 _PLAIN_OUTPUT = {"Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_0", "Q4_0", "Q4_1"}
+_EMBEDDINGS = {"token_embd.weight", "per_layer_token_embd.weight"}  # `tensor_name_match_token_embd`
 _ALIGNMENT = 32  # GGUF_DEFAULT_ALIGNMENT
 _METADATA_BYTES_PER_TOKEN = 40  # text, type and merge of a byte-BPE entry; SmolLM2 has 36, Llama 3 41
 _BYTES_PER_TENSOR_INFO = 60
@@ -188,11 +191,11 @@ def _choose(tensor: TensorShape, rules: _TypeRules, *, tied: bool) -> TensorType
         return TensorType(tensor, STORED_MXFP4 if kind in {"F16", "BF16"} else rules.wanted(tensor.name), STORED_MXFP4)
     if kind in {"F16", "BF16"}:
         return TensorType(tensor, kind, kind)
-    if tensor.name == "output.weight" or (tied and tensor.name == "token_embd.weight"):
+    if tensor.name == "output.weight" or (tied and tensor.name in _EMBEDDINGS):
         wanted = "Q8_0" if kind == "Q8_0" else "Q5_K" if rules.quant in {"IQ3_XXS", "IQ2_M"} else "Q6_K"
         given = "Q8_0" if tensor.row % block_size(kind)[0] else wanted
         return TensorType(tensor, wanted, _fitting(tensor, given))
-    embedding = tensor.name == "token_embd.weight" and rules.quant in NEED_IMPORTANCE
+    embedding = tensor.name in _EMBEDDINGS and rules.quant in NEED_IMPORTANCE
     wanted = "IQ3_S" if embedding else rules.wanted(tensor.name)
     return TensorType(tensor, wanted, _fitting(tensor, wanted))
 
@@ -260,10 +263,17 @@ def _with_experts(tensor: TensorShape, spec: DecoderSpec) -> list[TensorShape]:
         made.append(TensorShape(f"{block}.{found[2]}_exps.bias", (experts.count, rows), "F32"))
     if experts.shared_size:
         shape = (spec.hidden_size, experts.shared_size)[:: 1 if found[2] == "ffn_down" else -1]
-        made.append(TensorShape(f"{block}.{found[2]}_shexp.weight", shape))
+        name = found[2] if experts.shared == "normed" else f"{found[2]}_shexp"
+        made.append(TensorShape(f"{block}.{name}.weight", shape))
     if found[2] == "ffn_gate":
         made.append(TensorShape(f"{block}.ffn_gate_inp.weight", (experts.count, spec.hidden_size), "F32"))
-        if experts.shared_size:
+        if experts.shared == "normed":
+            hidden, norms = spec.hidden_size, ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2")
+            made += [
+                _vector(f"{block}.{name}", hidden) for name in ("ffn_gate_inp.scale", *map("{}.weight".format, norms))
+            ]
+            made.append(_vector(f"{block}.ffn_down_exps.scale", experts.count))
+        elif experts.shared_size:
             made.append(_vector(f"{block}.ffn_gate_inp_shexp.weight", spec.hidden_size))
     return made
 
@@ -277,6 +287,11 @@ def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:
     shapes = [TensorShape("token_embd.weight", (spec.vocab_size, hidden)), _vector("output_norm.weight", hidden)]
     if not spec.tied_embeddings:
         shapes.append(TensorShape("output.weight", (spec.vocab_size, hidden)))
+    if spec.per_layer_size:
+        width = spec.num_layers * spec.per_layer_size
+        shapes.append(TensorShape("per_layer_token_embd.weight", (spec.per_layer_vocab, width)))
+        shapes.append(TensorShape("per_layer_model_proj.weight", (width, hidden)))
+        shapes.append(_vector("per_layer_proj_norm.weight", spec.per_layer_size))
     for index, layer in enumerate(spec.layers):
         at: Callable[[str], str] = f"blk.{index}.{{}}.weight".format
         if spec.pre_norms:
@@ -287,8 +302,14 @@ def spec_shapes(spec: DecoderSpec) -> list[TensorShape]:
         shapes.append(TensorShape(at("ffn_down"), (hidden, wide)))
         if spec.sandwich_norms:
             shapes += [_vector(at(f"post_{part}_norm"), hidden) for part in ("attention", "ffw")]
+        if spec.layer_scale:
+            shapes.append(_vector(at("layer_output_scale"), 1))
+        if spec.per_layer_size:
+            shapes.append(TensorShape(at("inp_gate"), (spec.per_layer_size, hidden)))
+            shapes.append(TensorShape(at("proj"), (hidden, spec.per_layer_size)))
+            shapes.append(_vector(at("post_norm"), hidden))
         mixers = {"short_convolution": _convolution_shapes, "gated_delta": _delta_shapes}
-        shapes += mixers.get(layer.kind, _attention_shapes)(spec, index)
+        shapes += mixers.get(layer.kind, _attention_shapes)(spec.of_layer(layer), index)
     return shapes
 
 
@@ -308,12 +329,13 @@ def _attention_shapes(spec: DecoderSpec, index: int) -> list[TensorShape]:
     """List the tensors of a layer's attention."""
     hidden, query, key = spec.hidden_size, spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     at: Callable[[str], str] = f"blk.{index}.{{}}.weight".format
+    layer = spec.layers[index]
     shapes = [
         TensorShape(at("attn_q"), (2 * query if spec.attention_gate == "numbers" else query, hidden)),
-        TensorShape(at("attn_k"), (key, hidden)),
-        TensorShape(at("attn_v"), (key, hidden)),
         TensorShape(at("attn_output"), (hidden, query)),
     ]
+    if layer.keys != "borrowed":
+        shapes += [TensorShape(at(f"attn_{part}"), (key, hidden)) for part in ("kv" if layer.projects_values else "k")]
     if spec.attention_bias:
         shapes += [_vector(f"blk.{index}.attn_{part}.bias", size) for part, size in (("q", query), ("k", key))]
         shapes.append(_vector(f"blk.{index}.attn_v.bias", key))
@@ -325,7 +347,8 @@ def _attention_shapes(spec: DecoderSpec, index: int) -> list[TensorShape]:
         shapes.append(_vector(at("attn_sinks"), spec.num_heads))
     if spec.qk_norm:
         sizes = (query, key) if spec.qk_norm_whole else (spec.head_dim, spec.head_dim)
-        shapes += [_vector(at(f"attn_{part}_norm"), size) for part, size in zip("qk", sizes, strict=True)]
+        normed = "q" if layer.keys == "borrowed" else "qk"
+        shapes += [_vector(at(f"attn_{part}_norm"), size) for part, size in zip(normed, sizes, strict=False)]
     return shapes
 
 

@@ -149,9 +149,10 @@ def kv_cache_bytes(spec: DecoderSpec, context: int) -> int:
     That is keys and values in 16 bits, of sliding-window layers within their window, and the states of gated delta
     nets in fp32, which do not grow.
     """
-    per_token = 2 * 2 * spec.num_kv_heads * spec.head_dim
     total = 0
     for layer in spec.layers:
+        own = spec.of_layer(layer)
+        per_token = 0 if layer.keys == "borrowed" else 2 * 2 * own.num_kv_heads * own.head_dim
         if layer.kind == "attention":
             total += context * per_token
         elif layer.kind == "sliding_attention":
@@ -169,11 +170,17 @@ def _weights(spec: DecoderSpec, layers: list[LayerSpec]) -> int:
 def _shared_expert(spec: DecoderSpec) -> int:
     """Count a mixture layer's weights of the expert that sees every token, and of its gate."""
     size = spec.experts.shared_size if spec.experts is not None else 0
-    return spec.hidden_size * (3 * size + 1) if size else 0
+    gate = 0 if spec.experts is not None and spec.experts.shared == "normed" else 1
+    return spec.hidden_size * (3 * size + gate) if size else 0
 
 
 def _mixture_vectors(spec: DecoderSpec) -> int:
-    """Count a mixture layer's weights beside its matrices: gpt-oss has router and expert biases and a sink a head."""
+    """Count a mixture layer's weights beside its matrices.
+
+    gpt-oss has router and expert biases and a sink a head; Gemma 4 norms, and a number of each expert.
+    """
+    if spec.experts is not None and spec.experts.shared == "normed":
+        return 4 * spec.hidden_size + spec.num_experts
     if spec.experts is None or not spec.experts.bias:
         return 0
     return spec.num_experts * (1 + 2 * spec.intermediate_size + spec.hidden_size) + spec.num_heads

@@ -71,7 +71,7 @@ def _attention_bytes(run: FastRun, layer: LayerSpec) -> int:
     PyTorch's fused operations hold no scores. They know no soft caps, sinks and windows: there the reference runs, and
     autograd keeps the scores of all documents.
     """
-    spec, largest = run.spec, run.largest
+    spec, largest = run.spec.of_layer(layer), run.largest
     if not layer.attends:
         return 0
     longest = min(largest.longest or largest.tokens, largest.tokens)

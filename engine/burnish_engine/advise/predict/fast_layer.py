@@ -95,7 +95,7 @@ class LayerShape:
         fused = is_fused(self.stacks, self.adapter, cuda=self.cuda)
         sizes = expert_sizes(self.spec, self.experts)
         declared = layer_tensors(
-            self.spec, self.layer.kind, self.stacks, experts=sizes, is_fused=fused, eight_bits=self.eight_bits
+            self.spec, self.layer, self.stacks, experts=sizes, is_fused=fused, eight_bits=self.eight_bits
         )
         return tuple(one for one in declared if one.needed_on in {"any", "gpu" if self.cuda else "cpu"})
 

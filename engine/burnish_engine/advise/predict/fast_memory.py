@@ -200,10 +200,19 @@ class FastMemory:
 
     @cached_property
     def _inputs(self) -> int:
-        """Bytes of a micro-batch's inputs, the rotation tables, and one number a token of the last norm."""
-        spec = self.run.spec
-        tables = [rope.partial for rope in (spec.rope, spec.local_rope) if rope is not None]
-        return self.tokens * (_INPUT_BYTES + 4 + sum(4 * int(spec.head_dim * partial) for partial in tables))
+        """Bytes of a micro-batch's inputs, the rotation tables, and one number a token of the last norm.
+
+        Also of what layers leave for others: gradients of keys and values that are lent, and embeddings that inputs of
+        the layers' own are made of.
+        """
+        spec, shared = self.run.spec, 0
+        tables = [(spec.rope, spec.largest_head)] + [(spec.local_rope, spec.head_dim)] * (spec.local_rope is not None)
+        turned = sum(4 * int(head * rope.partial) for rope, head in tables if rope is not None)
+        for layer in spec.layers:
+            own = spec.of_layer(layer)
+            shared += 2 * own.num_kv_heads * own.head_dim if layer.keys == "lent" else 0
+        shared += spec.hidden_size if spec.per_layer_size else 0
+        return self.tokens * (_INPUT_BYTES + 4 + turned + shared * self._width)
 
     @cached_property
     def trained(self) -> int:
@@ -254,12 +263,17 @@ class FastMemory:
         return spec.vocab_size * (spec.hidden_size + 4)
 
     def tables_on_host(self, options: PlanOptions) -> int:
-        """Bytes of embeddings and head in host memory; tied ones can only be there together. None without a GPU."""
+        """Bytes of embeddings and head in host memory; tied ones can only be there together. None without a GPU.
+
+        The table of inputs of the layers' own is always there.
+        """
+        spec = self.run.spec
         if not self.run.cuda:
             return 0
-        if self.run.spec.tied_embeddings:
-            return self.embedding_bytes if options.embedding_on_host and options.head_on_host else 0
-        return self.embedding_bytes * (int(options.embedding_on_host) + int(options.head_on_host))
+        own = spec.per_layer_vocab * spec.num_layers * spec.per_layer_size * self._width
+        if spec.tied_embeddings:
+            return own + (self.embedding_bytes if options.embedding_on_host and options.head_on_host else 0)
+        return own + self.embedding_bytes * (int(options.embedding_on_host) + int(options.head_on_host))
 
     def weights_on_host(self, options: PlanOptions) -> float:
         """Bytes of embeddings, head and layers in host memory."""

@@ -96,12 +96,16 @@ class FrozenWeightBytes:
 
 
 def distinct_layers(spec: DecoderSpec) -> tuple[list[LayerSpec], list[int]]:
-    """Return a layer of each kind (mixer, feed-forward), and for each layer of the model the number of its kind."""
-    found: dict[tuple[str, str], LayerSpec] = {}
-    for layer in spec.layers:
-        found.setdefault((layer.kind, layer.feed_forward), layer)
-    numbers = {kind: number for number, kind in enumerate(found)}
-    return list(found.values()), [numbers[layer.kind, layer.feed_forward] for layer in spec.layers]
+    """Return a layer of each kind (mixer, feed-forward, sizes), and for each layer of the model its kind's number."""
+    kinds = [
+        (one.kind, one.feed_forward, one.head_dim, one.kv_heads, one.width, one.keys, one.projects_values)
+        for one in spec.layers
+    ]
+    first: dict[tuple[object, ...], LayerSpec] = {}
+    for kind, layer in zip(kinds, spec.layers, strict=True):
+        first.setdefault(kind, layer)
+    numbers = {kind: number for number, kind in enumerate(first)}
+    return list(first.values()), [numbers[kind] for kind in kinds]
 
 
 def stacks(spec: DecoderSpec, adapter: AdapterSection, layer: LayerSpec) -> dict[StackName, StackShape]:
@@ -286,7 +290,7 @@ def attention_operations(spec: DecoderSpec, micro_batch: MicroBatchSize, edge: f
     """
     span = micro_batch.span or micro_batch.tokens
     return [
-        declared_mixer(spec, layer.kind).operations(spec, layer, micro_batch.tokens, span, edge)
+        declared_mixer(spec, layer).operations(spec.of_layer(layer), layer, micro_batch.tokens, span, edge)
         for layer in spec.layers
     ]
 
@@ -303,13 +307,13 @@ def backward_operations(spec: DecoderSpec, micro_batch: MicroBatchSize, forward:
         micro_batch: size of the micro-batch; packs hold documents of like lengths, so its span is that of the longest.
         forward: operations of each layer's forward pass.
     """
-    group, span = spec.num_heads // spec.num_kv_heads, micro_batch.span or micro_batch.tokens
-    wide = spec.head_dim > _WIDE_HEAD
-    slow = (group % 2 == 1 and spec.head_dim <= _NARROW_HEAD) or wide
-    share, row = (_SLOW_BACKWARD, 2 * _ROW_OPERATIONS) if slow else (_BACKWARD, _ROW_OPERATIONS)
-    row = _WIDE_ROW_OPERATIONS if wide else row
-    found = []
+    found, span = [], micro_batch.span or micro_batch.tokens
     for layer, operations in zip(spec.layers, forward, strict=True):
+        own = spec.of_layer(layer)
+        group, wide = own.num_heads // own.num_kv_heads, own.head_dim > _WIDE_HEAD
+        slow = (group % 2 == 1 and own.head_dim <= _NARROW_HEAD) or wide
+        share, row = (_SLOW_BACKWARD, 2 * _ROW_OPERATIONS) if slow else (_BACKWARD, _ROW_OPERATIONS)
+        row = _WIDE_ROW_OPERATIONS if wide else row
         keys = (share - _BACKWARD_QUERIES) * operations
         if layer.kind.endswith("attention"):
             window = spec.sliding_window if layer.kind == "sliding_attention" else None

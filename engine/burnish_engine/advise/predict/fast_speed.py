@@ -311,7 +311,8 @@ class FastSpeed:
 
     def _moved(self, shape: LayerShape) -> tuple[float, float]:
         """The numbers that a layer moves for a token outside the products, forward and in all."""
-        spec, mixer = self._run.spec, declared_mixer(self._run.spec, shape.layer.kind).moved(self._run.spec)
+        spec, layer = self._run.spec, shape.layer
+        mixer = declared_mixer(spec, layer).moved(spec.of_layer(layer))
         fused = is_fused(shape.stacks, shape.adapter, cuda=self._run.cuda)
         wide: Sequence[float] = _WIDE_FUSED if fused else _WIDE if spec.mlp_gate else _WIDE_UNGATED
         width = shape.stacks["down"].inputs if "down" in shape.stacks else 0
@@ -326,8 +327,9 @@ class FastSpeed:
     def _moved_again(self, shape: LayerShape, level: SaveLevel) -> float:
         """The numbers that a save level moves in addition for a token, negative where it moves fewer."""
         hidden = {"narrow": _NARROW_HIDDEN, "all": -_ALL_HIDDEN} | dict.fromkeys(RECOMPUTED, _RECOMPUTED_HIDDEN)
-        again = declared_mixer(self._run.spec, shape.layer.kind).moved_again(self._run.spec, level)
-        return hidden.get(level, 0) * self._run.spec.hidden_size + again
+        spec, layer = self._run.spec, shape.layer
+        again = declared_mixer(spec, layer).moved_again(spec.of_layer(layer), level)
+        return hidden.get(level, 0) * spec.hidden_size + again
 
 
 def fast_seconds(run: FastRun, micro_batch: MicroBatchSize, plan: MemoryPlan) -> float:

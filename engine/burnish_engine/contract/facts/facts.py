@@ -30,6 +30,19 @@ class LayerSpec(Facts):
     kind: LayerKind = "attention"
     feed_forward: FeedForwardKind = "dense"
     rope: bool = Field(default=True, description="False for layers without positional rotation (NoPE).")
+    head_dim: int = Field(default=0, description="Numbers of a head where they are not the model's; 0: they are.")
+    kv_heads: int = Field(
+        default=0, description="Heads of keys and values where they are not the model's; 0: they are."
+    )
+    width: int = Field(default=0, description="Width of its dense feed-forward where it is not the model's; 0: it is.")
+    keys: Literal["own", "lent", "borrowed"] = Field(
+        default="own",
+        description="lent: later layers use its keys and values too. borrowed: it uses those of the last such layer of "
+        "its kind, and projects none (Gemma 4).",
+    )
+    projects_values: bool = Field(
+        default=True, description="False where what is projected for its keys is its values too (Gemma 4)."
+    )
     matrices: tuple[Matrix, ...] = Field(
         default=(), description="Its matrices, counted on the built model; empty: those of the family's table."
     )
@@ -95,13 +108,17 @@ class ExpertSpec(Facts):
     layout: Literal["halves", "interleaved"] = Field(
         default="halves", description="Outputs of the first map: gates before ups, or in turns (gpt-oss)."
     )
-    activation: Literal["silu", "clamped"] = Field(
-        default="silu", description="silu(gate) * up, or gpt-oss's, with both sides clamped."
+    activation: Literal["silu", "gelu_tanh", "clamped"] = Field(
+        default="silu", description="silu(gate) * up, gelu(gate) * up, or gpt-oss's, with both sides clamped."
     )
     alpha: float = Field(default=1.702, description="clamped: multiplies the gate inside the sigmoid.")
     limit: float = Field(default=7.0, description="clamped: largest gate, and largest size of up.")
-    shared_size: int = Field(
-        default=0, description="Intermediate size of the expert that sees every token, behind a sigmoid; 0: none."
+    shared_size: int = Field(default=0, description="Intermediate size of the expert that sees every token; 0: none.")
+    shared: Literal["gated", "normed"] = Field(
+        default="gated",
+        description="gated: a sigmoid scales that expert, before the others are added. normed: it and the others have "
+        "norms of their own before and after, and so has the router, whose weights a number of each expert scales "
+        "(Gemma 4).",
     )
     storage: Literal["dense", "mxfp4"] = Field(
         default="dense", description="How the checkpoint stores the matrices: in floating point or in MXFP4."
@@ -190,11 +207,19 @@ class DecoderSpec(Facts):
         description="What sigmoids of the layer's input scale in attention's output: nothing, each head by a "
         "projection of its own (LFM3), or each number by what is projected beside its head's query (Qwen3.5).",
     )
+    value_norm: bool = Field(default=False, description="Whether each value head is normalized (Gemma 4).")
     norm_one_plus: bool = Field(default=False, description="Norms multiply by 1 + weight (Gemma).")
     pre_norms: bool = Field(default=True, description="Norms before attention and feed-forward; not in OLMo 2.")
     sandwich_norms: bool = Field(
         default=False, description="Norms after attention and feed-forward too, before their sum (Gemma 3)."
     )
+    layer_scale: bool = Field(default=False, description="Whether a number multiplies each layer's output (Gemma 4).")
+    per_layer_size: int = Field(
+        default=0,
+        description="Numbers of a token that each layer gets from a table of its own (Gemma 4's per-layer embeddings); "
+        "0: none.",
+    )
+    per_layer_vocab: int = Field(default=0, description="Rows of that table.")
     embedding_scale: float = Field(default=1.0, description="Multiplies embeddings.")
     embedding_scale_rounded: bool = Field(
         default=False, description="Whether embedding_scale is rounded to the embeddings' dtype first (Gemma)."
@@ -243,6 +268,30 @@ class DecoderSpec(Facts):
     def num_layers(self) -> int:
         """Number of decoder layers."""
         return len(self.layers)
+
+    @property
+    def largest_head(self) -> int:
+        """Numbers of the largest head of all layers."""
+        return max([self.head_dim, *(layer.head_dim for layer in self.layers)])
+
+    @property
+    def has_lent_keys(self) -> bool:
+        """Whether layers use keys and values of earlier ones."""
+        return any(layer.keys == "borrowed" for layer in self.layers)
+
+    def of_layer(self, layer: LayerSpec) -> DecoderSpec:
+        """Return the specification with the sizes of a layer's heads as those of the model."""
+        head_dim, kv_heads = layer.head_dim or self.head_dim, layer.kv_heads or self.num_kv_heads
+        if (head_dim, kv_heads) == (self.head_dim, self.num_kv_heads):
+            return self
+        return self.model_copy(update={"head_dim": head_dim, "num_kv_heads": kv_heads})
+
+    def keys_layer(self, index: int) -> int:
+        """Return the number of the layer whose keys and values a layer attends to."""
+        kind = self.layers[index].kind
+        if self.layers[index].keys != "borrowed":
+            return index
+        return next(i for i in reversed(range(index)) if self.layers[i].keys == "lent" and self.layers[i].kind == kind)
 
     @property
     def has_mxfp4_experts(self) -> bool:

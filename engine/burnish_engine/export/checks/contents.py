@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from burnish_engine.advise.facts.gguf_rules import gguf_rules
 from burnish_engine.export.base.staging import Canceled, never
 from burnish_engine.export.checks.settings import check_settings
 from burnish_engine.export.checks.tensors import check_tensors, draft_layers
@@ -47,8 +48,8 @@ def check_contents(
     if spec is None:
         return [f"The architecture of {origin.source.name} is not known in detail, so its tensors cannot be compared."]
     base = MergedWeights(origin.source, None)
-    rows = base.shape("model.embed_tokens.weight")[0]
-    wanted = read_vocabulary(tokenizer, rows, declared_stops(origin.source))
+    rows, merges_as = base.shape("model.embed_tokens.weight")[0], gguf_rules(spec.family).merges_as
+    wanted = read_vocabulary(tokenizer, rows, declared_stops(origin.source), merges_as=merges_as)
     vocabulary = check_vocabulary(header, wanted)
     if misread and not vocabulary:
         vocabulary = wrong_pre_tokenizer(path, misread)

@@ -90,23 +90,27 @@ def _settings(spec: DecoderSpec, architecture: str) -> list[MetadataSetting]:
     context = min(spec.max_context, window) if window and spec.family in _UNWINDOWED else spec.max_context
     usual_head = spec.hidden_size / spec.num_heads  # llama_model::load_hparams
     convolves = [layer.kind == "short_convolution" for layer in spec.layers]
-    keys = tuple(0.0 if skipped else float(spec.num_kv_heads) for skipped in convolves)
+    heads = [spec.of_layer(layer) for layer in spec.layers]
+    keys = tuple(0.0 if skipped else float(own.num_kv_heads) for skipped, own in zip(convolves, heads, strict=True))
+    widths = {layer.width for layer in spec.layers}
+    wide = tuple(float(layer.width or spec.intermediate_size) for layer in spec.layers) if widths - {0} else None
     made = [
         MetadataSetting("embedding_length", "width", spec.hidden_size),
         MetadataSetting(
-            "feed_forward_length", "feed-forward width", spec.dense_intermediate_size or spec.intermediate_size
+            "feed_forward_length", "feed-forward width", wide or spec.dense_intermediate_size or spec.intermediate_size
         ),
         MetadataSetting("context_length", "context length", context),
         MetadataSetting("attention.head_count", "number of query heads", spec.num_heads),
         MetadataSetting(
-            "attention.head_count_kv", "number of key heads", keys if any(convolves) else spec.num_kv_heads
+            "attention.head_count_kv", "number of key heads", keys if len(set(keys)) > 1 else spec.num_kv_heads
         ),
-        MetadataSetting("attention.key_length", "width of a key", spec.head_dim, usual_head),
-        MetadataSetting("attention.value_length", "width of a value", spec.head_dim, usual_head),
+        MetadataSetting("attention.key_length", "width of a key", spec.largest_head, usual_head),
+        MetadataSetting("attention.value_length", "width of a value", spec.largest_head, usual_head),
         MetadataSetting("attention.layer_norm_rms_epsilon", "norm epsilon", spec.rms_norm_eps),
         *_rope_settings(spec),
         *_expert_settings(spec),
         *_delta_settings(spec),
+        *_gemma4_settings(spec),
     ]
     if any(convolves):
         made.append(MetadataSetting("shortconv.l_cache", "width of the convolutions", spec.conv_width))
@@ -152,6 +156,25 @@ def _settings(spec: DecoderSpec, architecture: str) -> list[MetadataSetting]:
     return made
 
 
+def _gemma4_settings(spec: DecoderSpec) -> list[MetadataSetting]:
+    """List the settings of Gemma 4 alone (llama.cpp's models/gemma4.cpp, `load_arch_hparams`)."""
+    if not spec.value_norm:
+        return []
+    local = tuple(float(layer.kind == "sliding_attention") for layer in spec.layers)
+    borrowed = sum(layer.keys == "borrowed" for layer in spec.layers)
+    theta = (spec.local_rope or spec.rope).theta
+    return [
+        MetadataSetting("attention.shared_kv_layers", "number of layers with keys of others", borrowed, 0.0),
+        MetadataSetting("embedding_length_per_layer_input", "width of a layer's own input", spec.per_layer_size),
+        MetadataSetting("attention.sliding_window", "attention window", spec.sliding_window or 0),
+        MetadataSetting("attention.sliding_window_pattern", "layers with a window", local),
+        MetadataSetting("attention.key_length_swa", "width of a key within the window", spec.head_dim),
+        MetadataSetting("attention.value_length_swa", "width of a value within the window", spec.head_dim),
+        MetadataSetting("rope.freq_base_swa", "rope base of local layers", theta, 10_000.0),
+        MetadataSetting("final_logit_softcapping", "cap of the logits", spec.logit_softcap or 0.0, 0.0),
+    ]
+
+
 def _delta_settings(spec: DecoderSpec) -> list[MetadataSetting]:
     """List the settings of gated delta nets (llama.cpp's models/qwen35.cpp, `load_arch_hparams`)."""
     delta = spec.delta
@@ -177,7 +200,7 @@ def _expert_settings(spec: DecoderSpec) -> list[MetadataSetting]:
         MetadataSetting("expert_feed_forward_length", "width of an expert", experts.size, size_by_default),
         MetadataSetting("expert_weights_scale", "factor of the experts' weights", experts.scale, 1.0),
     ]
-    if experts.shared_size:
+    if experts.shared_size and experts.shared == "gated":
         size = MetadataSetting("expert_shared_feed_forward_length", "width of the shared expert", experts.shared_size)
         made.append(size)
     if experts.router == "sigmoid":
@@ -190,10 +213,10 @@ def _expert_settings(spec: DecoderSpec) -> list[MetadataSetting]:
 def _rope_settings(spec: DecoderSpec) -> list[MetadataSetting]:
     rope = spec.rope
     kind = rope.scaling if rope.scaling in {"linear", "yarn"} else "none"
-    rotated = int(spec.head_dim * rope.partial)
+    rotated = int(spec.largest_head * rope.partial)
     made = [
         MetadataSetting("rope.freq_base", "rope base", rope.theta, 10_000.0),
-        MetadataSetting("rope.dimension_count", "number of rotated dimensions", rotated, spec.head_dim),
+        MetadataSetting("rope.dimension_count", "number of rotated dimensions", rotated, spec.largest_head),
         # llama.cpp applies a factor linearly where the file names no kind of scaling.
         MetadataSetting(
             "rope.scaling.type", "kind of rope scaling", kind, kind if kind in {"none", "linear"} else None

@@ -242,6 +242,9 @@ def _rope_factors(spec: DecoderSpec) -> dict[str, torch.Tensor]:
             "rope_factors_long.weight": torch.tensor(rope.long_factor),
             "rope_factors_short.weight": torch.tensor(rope.short_factor),
         }
+    if rope.scaling == "proportional":  # pairs beyond the share do not turn
+        is_turned = np.arange(0, spec.largest_head, 2) < int(spec.largest_head * rope.proportion)
+        return {"rope_freqs.weight": torch.from_numpy(np.where(is_turned, 1.0, 1e30)).float()}
     if rope.scaling != "llama3":
         return {}
     # Turns within the original context: frequencies with few turns are slowed by the factor, those with many are not

@@ -19,7 +19,9 @@ from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.export.weights.nf4_merge import round_trip
 
 _ALONE: Final = re.compile(r"(model|mtp)\.layers\.(\d+)\.\w+\.experts\.(\d+)\.(\w+)\.weight")
-_TOGETHER: Final = re.compile(r"(model|mtp)\.layers\.(\d+)\.\w+\.experts\.(gate_up|down)_proj(_bias|_blocks|_scales|)")
+_TOGETHER: Final = re.compile(
+    r"(model|mtp)\.layers\.(\d+)\.(?:\w+\.)?experts\.(gate_up|down)_proj(_bias|_blocks|_scales|)"
+)
 _GRANITE: Final = re.compile(r"model\.layers\.(\d+)\.block_sparse_moe\.(input|output)_linear\.weight")
 """Stacks of the mixtures of Granite 3, by the names that its files give them."""
 _WRAPPER: Final = re.compile(r"(model\.layers\.(\d+)\..*experts)(\.base_layer)*\.weight")

@@ -22,6 +22,8 @@ _IGNORED_SUFFIXES = (".rotary_emb.inv_freq", ".rope.freqs", ".attention.bias", "
 _CONVOLUTIONS = ("shortconv.conv.weight", "ssm_conv1d.weight")
 _PRECISE = ("ffn_gate_inp.weight", *_CONVOLUTIONS)
 """Matrices that llama.cpp's converter leaves in F32 too: routers and convolutions."""
+_STILL = 1e30
+"""Divisor of the frequency of a pair that no position turns, as llama.cpp's converter has it."""
 _ONE_ROW = "ffn_gate_inp_shexp.weight"
 """Matrix of one row, which llama.cpp's quantizer writes as a vector."""
 
@@ -221,6 +223,10 @@ def _rope_factors(spec: DecoderSpec) -> list[PlannedTensor]:
     rope = spec.rope
     if rope.scaling == "llama3":
         return [_constant("rope_freqs.weight", llama3_factors(rope, spec.head_dim))]
+    if rope.scaling == "proportional":  # of the layers without a window alone
+        pairs = spec.largest_head // 2
+        turned = int(rope.proportion * pairs)
+        return [_constant("rope_freqs.weight", torch.tensor([1.0] * turned + [_STILL] * (pairs - turned)))]
     if rope.scaling != "longrope":
         return []
     factors = {"long": rope.long_factor, "short": rope.short_factor}

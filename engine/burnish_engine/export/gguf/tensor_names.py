@@ -9,7 +9,7 @@ from burnish_engine.models.families.rules.gguf import EXPERT_TENSORS, GgufRules
 
 _MODULE = re.compile(r"model\.layers\.(?P<layer>\d+)\.(?P<module>.+)\.(?P<kind>weight|bias)")
 _IN_LAYER = re.compile(r"model\.layers\.(?P<layer>\d+)\.(?P<rest>.+)")
-_STACK = re.compile(r"\w+\.experts\.(?P<stack>gate_up_proj|down_proj)")
+_STACK = re.compile(r"(?:\w+\.)?experts\.(?P<stack>gate_up_proj|down_proj)")
 
 
 def places(rules: GgufRules, layers: int) -> Callable[[str], tuple[str, ...]]:

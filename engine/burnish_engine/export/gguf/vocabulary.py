@@ -27,7 +27,7 @@ _MARK = "Zq7Xv"  # a word that no template contains
 class Vocabulary:
     """Content of a GGUF's tokenizer keys."""
 
-    model: str  # kind of vocabulary, `gpt2` or `llama`
+    model: str  # kind of vocabulary, `gpt2`, `llama`, or llama.cpp's own for some that merge like `llama`
     tokens: list[str]  # text of every token, as many as the embedding has rows
     types: list[int]  # type of every token
     merges: list[str] = field(default_factory=list)  # byte-BPE merges as "a b", in order; empty for `llama`
@@ -41,13 +41,16 @@ class Vocabulary:
     """Whether, for `llama`, special tokens swallow the white space after them, as Phi-3's do."""
 
 
-def read_vocabulary(tokenizer: Any, rows: int, declared_stops: Sequence[int] = ()) -> Vocabulary:
+def read_vocabulary(
+    tokenizer: Any, rows: int, declared_stops: Sequence[int] = (), *, merges_as: str = ""
+) -> Vocabulary:
     """Convert a fast tokenizer to a vocabulary.
 
     Args:
         tokenizer: transformers tokenizer backed by `tokenizers`.
         rows: number of rows of the embedding; tokens beyond the tokenizer's are padded as unused.
         declared_stops: ids of the tokens that the model's generation_config declares to end a reply.
+        merges_as: same as in `GgufRules`.
 
     Raises:
         UsageError: The kind of tokenizer cannot be written, or it has more tokens than the embedding has rows.
@@ -58,10 +61,10 @@ def read_vocabulary(tokenizer: Any, rows: int, declared_stops: Sequence[int] = (
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in parsed["model"]["merges"]]
     template = tokenizer_template(tokenizer)
     return Vocabulary(
-        model=kind,
+        model=merges_as or kind if kind == SENTENCEPIECE else kind,
         tokens=tokens,
         types=types,
-        merges=merges if kind == "gpt2" else [],
+        merges=merges if kind == "gpt2" or merges_as else [],
         scores=_scores(tokens, merges) if kind == SENTENCEPIECE else [],
         special=_special(tokenizer, template, declared_stops),
         add_bos=_adds_bos(tokenizer, template),

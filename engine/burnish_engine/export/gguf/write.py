@@ -103,7 +103,7 @@ def plan_gguf(
     rules = gguf_rules(model_type)
     own, spec = spec.num_layers, file_spec(rules, spec, weights)
     rows = weights.shape("model.embed_tokens.weight")[0]
-    vocabulary = read_vocabulary(tokenizer, rows, declared_stops(source))
+    vocabulary = read_vocabulary(tokenizer, rows, declared_stops(source), merges_as=rules.merges_as)
     plan = GgufPlan(
         architecture=rules.architecture,
         general={

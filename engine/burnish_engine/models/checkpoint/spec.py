@@ -72,7 +72,7 @@ def _read(config: dict[str, Any], family: Family) -> DecoderSpec:
         "attention_output_bias": biases,
         "tied_embeddings": bool(config.get("tie_embedding", config.get("tie_word_embeddings", False))),
         "num_experts": experts,
-        "experts_per_token": int(config.get("num_experts_per_tok") or 0),
+        "experts_per_token": int(config.get(rules.mixture.slots_key if rules.mixture else "num_experts_per_tok") or 0),
         "experts": rules.mixture.read(config, experts) if rules.mixture else None,
         "dense_intermediate_size": int(config.get("intermediate_size") or 0) if is_apart else 0,
         "conv_width": int(config.get("conv_L_cache") or 0),
@@ -97,6 +97,9 @@ def _read(config: dict[str, Any], family: Family) -> DecoderSpec:
 
 def _experts(config: Config, family: Family) -> int:
     """Return the number of experts of a layer, which dense families do not have, whatever the config says."""
+    mixture = family.config.mixture
+    if mixture is not None and mixture.count is not None:
+        return mixture.count(config)
     if family.config.mixture is not None:
         return expert_count(config, family.config.mixture.usual_count)
     return 0 if family.model_type in FAMILIES else expert_count(config)
@@ -107,8 +110,9 @@ def _layers(config: Config, rules: ConfigRules, experts: int, window: int | None
     kinds, ropes = rules.layer_kinds(config, count, window), rules.rotates(config, count)
     if window is None and "sliding_attention" in kinds:
         raise ValueError("layers with a window, but no window")
+    own = rules.layer_fields(config, kinds)
     mixtures = rules.mixture.layers(config, count) if rules.mixture and experts else [experts > 0] * count
     return [
-        LayerSpec(kind=kinds[i], feed_forward="mixture_of_experts" if mixtures[i] else "dense", rope=ropes[i])
+        LayerSpec(kind=kinds[i], feed_forward="mixture_of_experts" if mixtures[i] else "dense", rope=ropes[i], **own[i])
         for i in range(count)
     ]

@@ -8,7 +8,7 @@ Shapes: T tokens of a micro-batch, H hidden size, V vocabulary, E widths extende
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -16,9 +16,10 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.models.decoder.decoder_layer import DecoderLayer
 from burnish_engine.models.decoder.frozen.head import Head
+from burnish_engine.models.decoder.layer_end.inputs import LayerInputs
 from burnish_engine.models.decoder.layer_norms import stream_eps
 from burnish_engine.models.decoder.layer_tensors import OFFLOADING
-from burnish_engine.models.decoder.layer_types import ResidualStream, SavedActivations, SequenceMetadata
+from burnish_engine.models.decoder.layer_types import PassState, ResidualStream, SavedActivations, SequenceMetadata
 from burnish_engine.models.decoder.magnitudes import Magnitudes
 from burnish_engine.models.decoder.mixers.mixer import MixFunctions
 from burnish_engine.models.decoder.rope_tables import RopeTable
@@ -38,6 +39,7 @@ class ForwardPass:
         inverse_T: inverse root mean square of each row in the final norm.
         layers: saved activations of each layer; None for layers below the first trained one.
         offloader: owner of the activations in host memory, or None.
+        state: what layers left for others.
     """
 
     hidden_TH: torch.Tensor
@@ -45,6 +47,7 @@ class ForwardPass:
     inverse_T: torch.Tensor
     layers: list[SavedActivations | None]
     offloader: Offloader | None = None
+    state: PassState | None = None
 
 
 class Decoder:
@@ -61,6 +64,7 @@ class Decoder:
         layers: decoder layers, bottom first.
         rope: table of positions that `SequenceMetadata.table_index_T` points into.
         ring: owner of the layers' frozen weights that are in host memory.
+        layer_inputs: what inputs of the layers' own are made with; None where they have none.
     """
 
     def __init__(
@@ -72,7 +76,9 @@ class Decoder:
         layers: list[DecoderLayer],
         rope: RopeTable,
         ring: WeightRing,
+        layer_inputs: LayerInputs | None = None,
     ) -> None:
+        self.layer_inputs = layer_inputs
         self.spec, self.layers, self.rope, self.ring = spec, layers, rope, ring
         self.embedding_VH, self.head, self.final_norm_H = embedding_VH, head, final_norm_H
         self._eps = stream_eps(spec)
@@ -113,7 +119,10 @@ class Decoder:
         """
         if levels is not None:
             self.expire_magnitudes()  # a captured pass computes the factors each time
-        stream = ResidualStream(None, self.embed(ids_T))
+        stream, state = ResidualStream(None, self.embed(ids_T)), PassState()
+        if self.layer_inputs is not None:
+            state.inputs = self.layer_inputs.of_pass(ids_T, stream.pending_TH)
+        sequences = replace(sequences, state=state)
         kept: list[SavedActivations | None] = []
         first = self.first_trained
         if offloader is not None and levels is not None:
@@ -140,7 +149,7 @@ class Decoder:
             one_plus_weight=self.spec.norm_one_plus,
             sum_out=None if stream.sum_TH is None else stream.pending_TH,
         )
-        return ForwardPass(hidden, total, inverse, kept, offloader)
+        return ForwardPass(hidden, total, inverse, kept, offloader, state)
 
     def new_gradient(self, done: ForwardPass) -> torch.Tensor:
         """Return zeros `[T, E]`: the first H columns take the gradient of `done.hidden_TH`, others the adapters'."""
@@ -162,7 +171,7 @@ class Decoder:
             gradient_TE: tensor from `new_gradient`, filled by the caller; changed.
             sequences: same as in `forward`.
         """
-        gradient_TH = gradient_TE[:, : self.spec.hidden_size]
+        gradient_TH, sequences = gradient_TE[:, : self.spec.hidden_size], replace(sequences, state=done.state)
         rms_norm.backward(
             gradient_TH,
             done.stream_TH,

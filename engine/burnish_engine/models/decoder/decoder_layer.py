@@ -16,7 +16,9 @@ import torch
 
 from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.models.decoder.experts.expert_half import ExpertHalf
+from burnish_engine.models.decoder.experts.normed_half import NormedExpertHalf
 from burnish_engine.models.decoder.feed_forward import FeedForward
+from burnish_engine.models.decoder.layer_end.end import LayerEnd
 from burnish_engine.models.decoder.layer_norms import norm
 from burnish_engine.models.decoder.layer_tensors import READERS, TOKENS, LayerTensor, Reader
 from burnish_engine.models.decoder.layer_types import (
@@ -53,7 +55,8 @@ class DecoderLayer:
         self.shape, self.weights, self.mixer, self.tensors = shape, weights, mixer, tensors
         self._read_last = {read: [tensor for tensor in tensors if tensor.read == read] for read in READERS}
         self.half = MixerHalf(shape, weights, mixer)
-        self.feed_forward = ExpertHalf(shape, weights) if weights.experts else FeedForward(shape, weights)
+        self.feed_forward = _feed_forward(shape, weights)
+        self._end = LayerEnd(shape, weights.end, weights.mlp_post_norm) if weights.end else None
 
     @property
     def stacks(self) -> list[StackedLinear]:
@@ -103,6 +106,8 @@ class DecoderLayer:
         self._drop(saved, "mixer_out", level, buffers)
         stream.pending_TH = self.feed_forward.forward(saved, mixer_out_TH, buffers)
         stream.sum_TH = saved.middle_TH
+        if self._end is not None:
+            self._end.forward(saved, stream, sequences, buffers, self.feed_forward.mlp_chunk_tokens)
         if level is None:
             return None
         self._drop(saved, "layer", level, buffers)
@@ -156,6 +161,8 @@ class DecoderLayer:
         frugal = 0 < self.feed_forward.mlp_chunk_tokens < len(gradient_TE)
         self._restore_output(saved, sequences, frugal=frugal)
         self._restore_middle(saved, frugal=frugal)
+        if self._end is not None:
+            self._end.backward(saved, gradient_TE, sequences, self.feed_forward.mlp_chunk_tokens)
         self.feed_forward.backward(saved, gradient_TE)
         self._restore_inputs(saved, sequences, frugal=frugal)
         self.half.backward(saved, gradient_TE, sequences, wanted)
@@ -192,6 +199,12 @@ class DecoderLayer:
         self.half.forward(saved, sequences)
         if frugal:  # made once more for its gradient
             saved.x_mixer_TE, saved.xa_mixer_TR = None, _compact(not_none(saved.xa_mixer_TR))
+
+
+def _feed_forward(shape: DecoderLayerShape, weights: LayerWeights) -> FeedForward | ExpertHalf:
+    if not weights.experts:
+        return FeedForward(shape, weights)
+    return NormedExpertHalf(shape, weights) if weights.experts.normed else ExpertHalf(shape, weights)
 
 
 def _compact(view: torch.Tensor) -> torch.Tensor:

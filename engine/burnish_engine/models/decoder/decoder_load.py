@@ -30,8 +30,9 @@ from burnish_engine.models.decoder.frozen_weights import (
     StackSlot,
     StackSlots,
 )
+from burnish_engine.models.decoder.layer_end.inputs import LayerInputs
 from burnish_engine.models.decoder.layer_norms import stream_eps
-from burnish_engine.models.decoder.layer_types import DecoderLayerShape, LayerWeights, Tensors
+from burnish_engine.models.decoder.layer_types import DecoderLayerShape, EndWeights, LayerWeights, Tensors
 from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, AdaptedModule, AdapterPlan, LoraAdapter
 from burnish_engine.models.decoder.magnitudes import Magnitudes
 from burnish_engine.models.decoder.mixers.build import build_mixer
@@ -238,6 +239,12 @@ def _segments(slot: StackSlot) -> Iterator[tuple[AdaptedModule, tuple[Segment, .
         yield item, (a, b, Segment(1, adapter.rows, start, adapter.rows, decay=False))
 
 
+def _end_weights(weights: Tensors) -> EndWeights:
+    """Sort the parameters of a layer behind its feed-forward."""
+    parts = (weights.get(role) for role in ("per_layer_gate", "per_layer_projection", "per_layer_norm"))
+    return EndWeights(weights["layer_scale"], *parts)
+
+
 class _Builder:
     """Builds the layers of a decoder and fills them from a checkpoint."""
 
@@ -289,18 +296,29 @@ class _Builder:
                 weights.xielu_4 = xielu_constants(**constants)
             elif spec.activation == "relu2":  # xIELU with a square alone
                 weights.xielu_4 = torch.tensor([1.0, 0.0, 0.0, 0.0], device=self._device)
+            if ends := vectors["layer", index]:
+                weights.end = _end_weights(ends)
             if layer.is_mixture and experts is not None:
                 weights.experts = experts.layer(index, reader.experts(index), vectors["experts", index])
                 sizes = experts.sizes(weights.experts)
             reader.finish(index)
             mixer = build_mixer(spec, index, weights.own, tables)
-            tensors = layer_tensors(spec, layer.kind, weights.stacks, experts=sizes)
+            tensors = layer_tensors(spec, layer, weights.stacks, experts=sizes)
             layers.append(DecoderLayer(self._shape(index), weights, mixer, tensors))
             if options.progress is not None:
                 options.progress(len(layers), len(spec.layers))
         norm, in_int8 = vectors["norms", None]["final_norm"], options.eight_bits.logits_in_int8
         projection = Head(head, norm.device, divisor=spec.logit_divisor, in_int8=in_int8)
-        return Decoder(spec, embedding, projection, norm, layers, tables.rope, reader.ring)
+        inputs = self._layer_inputs(vectors["layer", None])
+        return Decoder(spec, embedding, projection, norm, layers, tables.rope, reader.ring, inputs)
+
+    def _layer_inputs(self, weights: Tensors) -> LayerInputs | None:
+        """Return what inputs of the layers' own are made with; their table stays in host memory."""
+        path = self._family.per_layer_path(self._spec)
+        if path is None:
+            return None
+        table, eps = self._matrix(path, on_host=True), self._spec.rms_norm_eps
+        return LayerInputs(table, weights["per_layer_inputs"], weights["per_layer_inputs_norm"], eps)
 
     def _shape(self, index: int) -> DecoderLayerShape:
         spec = self._spec

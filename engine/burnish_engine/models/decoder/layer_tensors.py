@@ -386,6 +386,26 @@ def normalized_output(hidden: int) -> tuple[LayerTensor, LayerTensor]:
     )
 
 
+def end_tensors(size: int) -> tuple[LayerTensor, ...]:
+    """Declare what a layer keeps of an input of its own: the logits of its gate beside it, and an inverse norm.
+
+    Args:
+        size: numbers of that input; 0: there is none.
+    """
+    if not size:
+        return ()
+    return (
+        LayerTensor(
+            "own_input_TJ",
+            (TOKENS, 2 * size),
+            kept=always(WITH_PRODUCTS),
+            placed=WITH_PRODUCTS,
+            extra={"mixer": always(WITH_PRODUCTS), "feed_forward": always(WITH_PRODUCTS)},
+        ),
+        LayerTensor("own_input_inverse_T", (TOKENS,), kept=always(EVERY), is_fp32=True),
+    )
+
+
 def stacks_again(tensors: Sequence[LayerTensor], level: SaveLevel, *, chunked: bool) -> list[StackName]:
     """List the stacks whose product the backward pass computes again at a save level, once for each time.
 

@@ -11,6 +11,7 @@ from typing import TypeAlias, TypeVar
 import torch
 
 from burnish_engine.models.decoder.experts.expert_linear import ExpertLinear
+from burnish_engine.models.decoder.layer_end.inputs import PassInputs
 from burnish_engine.models.decoder.stacked_linear import StackedLinear
 from burnish_engine.models.families.matrices import STACK_NAMES, StackName
 from burnish_engine.models.host_memory.offloader import OffloadedTensor
@@ -26,6 +27,42 @@ Tensors: TypeAlias = "dict[str, torch.Tensor]"
 """Tensors by the names that `layer_tensors` declares."""
 
 
+@dataclass
+class LentKeys:
+    """Keys and values that several layers of one pass attend to.
+
+    Attributes:
+        k_TMD: keys, rotated.
+        v_TMD: values.
+        gradient: gradients of both, summed over the layers that borrow them; None: there are none yet.
+    """
+
+    k_TMD: torch.Tensor
+    v_TMD: torch.Tensor
+    gradient: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def add_gradient(self, dk_TMD: torch.Tensor, dv_TMD: torch.Tensor) -> None:
+        """Add the gradients of one layer, whose memory is taken over."""
+        if self.gradient is None:
+            self.gradient = dk_TMD, dv_TMD
+            return
+        self.gradient[0].add_(dk_TMD)
+        self.gradient[1].add_(dv_TMD)
+
+
+@dataclass
+class PassState:
+    """The things that layers of one pass leave for others, from its forward to its backward pass.
+
+    Attributes:
+        lent: keys and values that later layers use too, by the number of their layer.
+        inputs: inputs of the layers' own; None where they have none.
+    """
+
+    lent: dict[int, LentKeys] = field(default_factory=dict)
+    inputs: PassInputs | None = None
+
+
 @dataclass(frozen=True)
 class SequenceMetadata:
     """The packed documents of one micro-batch, as every layer reads them; on the device.
@@ -33,10 +70,12 @@ class SequenceMetadata:
     Attributes:
         table_index_T: row of the rope table, per token.
         documents: boundaries of the documents.
+        state: what layers leave for others; the decoder gives it.
     """
 
     table_index_T: torch.Tensor
     documents: Documents
+    state: PassState | None = None
 
 
 @dataclass
@@ -84,6 +123,8 @@ class ExpertWeights:
         router_bias_E: bias of the router's logits, or None.
         selection_bias_E: fp32 bias on the selection alone, or None.
         shared_gate_1H: projection to the logit whose sigmoid scales the expert that sees every token, or None.
+        normed: parameters of a mixture whose shared expert has norms of its own by role (`NORMED_ROLES`); empty where
+            it has none.
     """
 
     router: Router
@@ -94,6 +135,7 @@ class ExpertWeights:
     router_bias_E: torch.Tensor | None = None
     selection_bias_E: torch.Tensor | None = None
     shared_gate_1H: torch.Tensor | None = None
+    normed: Tensors = field(default_factory=dict)
 
     @property
     def stacks(self) -> dict[str, ExpertLinear]:
@@ -111,6 +153,32 @@ class ExpertWeights:
             "gate_up_bias": self.gate_up.bias_EN,
             "down_bias": self.down.bias_EN,
         }
+        return {name: tensor for name, tensor in found.items() if tensor is not None} | self.normed
+
+
+@dataclass(frozen=True)
+class EndWeights:
+    """The parameters of a layer behind its feed-forward.
+
+    Attributes:
+        scale_1: factor of the layer's output.
+        gate_PH: map from the stream to the gate of the layer's own input; None: there is no such input.
+        projection_HP: map from the gated input to the stream.
+        norm_H: weight of the norm of what that map gives.
+    """
+
+    scale_1: torch.Tensor
+    gate_PH: torch.Tensor | None = None
+    projection_HP: torch.Tensor | None = None
+    norm_H: torch.Tensor | None = None
+
+    @property
+    def vectors(self) -> Tensors:
+        """The parameters by role."""
+        found = {
+            "layer_scale": self.scale_1, "per_layer_gate": self.gate_PH, "per_layer_projection": self.projection_HP,
+            "per_layer_norm": self.norm_H,
+        }  # fmt: skip
         return {name: tensor for name, tensor in found.items() if tensor is not None}
 
 
@@ -124,6 +192,7 @@ class LayerWeights:
         experts: parameters of the experts; None where the feed-forward is dense.
         own: parameters of the mixer by role.
         xielu_4: constants of the activation, where it is xIELU.
+        end: parameters behind the feed-forward; None where the layer ends with it.
     """
 
     mixer_in: StackedLinear
@@ -137,6 +206,7 @@ class LayerWeights:
     mlp_post_norm: torch.Tensor | None = None
     own: Tensors = field(default_factory=dict)
     xielu_4: torch.Tensor | None = None
+    end: EndWeights | None = None
 
     @property
     def stacks(self) -> dict[StackName, StackedLinear]:
@@ -149,6 +219,7 @@ class LayerWeights:
         """The parameters outside the stacks by role."""
         names = ("mixer_norm", "mlp_norm", "mixer_post_norm", "mlp_post_norm", "xielu_4")
         found = {name: vector for name in names if (vector := getattr(self, name)) is not None} | self.own
+        found |= self.end.vectors if self.end else {}
         return found | (self.experts.vectors if self.experts else {})
 
 
@@ -190,6 +261,11 @@ class SavedActivations:
     expert_order_Tk: torch.Tensor | None = None
     expert_inverse_Tk: torch.Tensor | None = None
     shared_scale_T: torch.Tensor | None = None
+    shared_out_TH: torch.Tensor | None = None
+    shared_out_inverse_T: torch.Tensor | None = None
+    both_inverse_T: torch.Tensor | None = None
+    own_input_TJ: torch.Tensor | None = None
+    own_input_inverse_T: torch.Tensor | None = None
     expert_orders: list[ExpertOrder] | None = None
     x_mlp_codes: EightBitRows | None = None
     middle_gradient_codes: EightBitRows | None = None

@@ -58,7 +58,8 @@ class PositionTables(NamedTuple):
 
 def position_tables(spec: DecoderSpec, positions: int, device: torch.device | str) -> PositionTables:
     """Compute a model's tables for documents of up to `positions` tokens; errors as in `rope_table`."""
-    rope = local = rope_table(spec.rope, spec.head_dim, positions, device)
+    full = next((spec.of_layer(one).head_dim for one in spec.layers if one.kind == "attention"), spec.head_dim)
+    rope = local = rope_table(spec.rope, full, positions, device)
     if spec.local_rope is not None:
         local = rope_table(spec.local_rope, spec.head_dim, positions, device)
     return PositionTables(rope, local)

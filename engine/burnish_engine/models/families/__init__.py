@@ -9,6 +9,7 @@ from burnish_engine.contract.facts.coverage import Matrix
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.models.families import (
     gemma,
+    gemma4,
     glm,
     gpt_oss,
     granite,
@@ -38,7 +39,7 @@ __all__ = [
 FAMILIES: dict[str, Family] = {
     record.model_type: record
     for kin in (
-        llama, llama_like, qwen, qwen3_5, mellum, gemma, lfm, granite, olmo, exaone, phi, glm, hunyuan, gpt_oss,
+        llama, llama_like, qwen, qwen3_5, mellum, gemma, gemma4, lfm, granite, olmo, exaone, phi, glm, hunyuan, gpt_oss,
         minimax, apertus,
     )
     for record in kin.FAMILIES

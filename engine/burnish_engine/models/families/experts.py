@@ -15,7 +15,15 @@ BLOCKS, SCALES, MXFP4_BLOCK = "_blocks", "_scales", 32
 """Endings of the two tensors that hold a stack in MXFP4, and how many values share a scale."""
 EXPERT_MATRICES = frozenset({"gate_up_proj", "down_proj"})
 """Last names of the stacks of experts' matrices in transformers' models."""
-EXPERT_ROLES = frozenset({"router_weight", "router_bias", "selection_bias", "shared_gate", "gate_up_bias", "down_bias"})
+NORMED_ROLES = {
+    "router_scale": "router.scale", "expert_scale": "router.per_expert_scale",
+    "shared_post_norm": "post_feedforward_layernorm_1.weight", "expert_norm": "pre_feedforward_layernorm_2.weight",
+    "expert_post_norm": "post_feedforward_layernorm_2.weight",
+}  # fmt: skip
+"""Parameters of a mixture whose shared expert has norms of its own, and their names below a layer (Gemma 4)."""
+EXPERT_ROLES = frozenset(
+    {"router_weight", "router_bias", "selection_bias", "shared_gate", "gate_up_bias", "down_bias", *NORMED_ROLES}
+)
 """Parameters of a mixture beside the experts' matrices."""
 
 
@@ -47,7 +55,8 @@ class ExpertNames:
     """The names of experts in a family's files.
 
     Attributes:
-        place: feed-forward of a layer in the files, such as `mlp`.
+        place: feed-forward of a layer in the files, such as `mlp`; empty: files have whole stacks `[E, N, K]`, under
+            the names of transformers' model.
         gate: matrix of one expert whose output is activated.
         up: matrix of one expert whose output is multiplied with that.
         down: matrix of one expert back to the hidden size.
@@ -129,6 +138,8 @@ def stored_experts(stack: ExpertStack, spec: DecoderSpec, names: ExpertNames, st
     for name in (stack.path, whole, own):
         if name in stored or (name == own and names.stacks):
             return StoredExperts("stack", {name: (count, rows, columns)})
+    if not names.place:
+        return StoredExperts("stack", {whole: (count, rows, columns)})
     parts = {names.down: rows} if stack.role == "down" else {names.gate: rows // 2, names.up: rows // 2}
     place = whole.rpartition(".")[0]
     return StoredExperts(
@@ -166,7 +177,12 @@ def router_and_biases(
         found["router_bias"] = (f"{path}.bias", (experts.count,))
     if experts.selection_bias:
         found["selection_bias"] = (f"model.layers.{layer}.{names.place}.{names.selection_bias}", (experts.count,))
-    if experts.shared_size:
+    if experts.shared_size and experts.shared == "normed":
+        hidden = spec.hidden_size
+        for role, name in NORMED_ROLES.items():
+            size = experts.count if role == "expert_scale" else hidden
+            found[role] = (f"model.layers.{layer}.{name}", (size,))
+    elif experts.shared_size:
         gate = f"model.layers.{layer}.{USUAL_MATRICES.shared_gate}.weight"
         found["shared_gate"] = (gate, (1, spec.hidden_size))
     if experts.bias:
@@ -177,10 +193,13 @@ def router_and_biases(
 
 def parameter_name(path: str) -> str:
     """Return the end of a stack's path that PEFT's config names it by in all layers, such as mlp.experts.down_proj."""
-    return ".".join(path.split(".")[-3:])
+    last = path.split(".")[-3:]
+    return ".".join(last[1:] if last[0].isdigit() else last)  # experts right below the layer (Gemma 4)
 
 
 def path_in_files(path: str, names: ExpertNames) -> str:
     """Return the name in the files of something in a layer's feed-forward: `model.layers.3.PLACE.rest`."""
+    if not names.place:
+        return path
     parts = path.split(".")
     return ".".join((*parts[:3], names.place, *parts[4:]))

@@ -105,6 +105,8 @@ def stack_of(matrix: Matrix) -> StackName:
 
 def feed_forward_width(spec: DecoderSpec, layer: LayerSpec) -> int:
     """Return the width of a layer's feed-forward; in a mixture that of one expert."""
+    if layer.width and not layer.is_mixture:
+        return layer.width
     dense = spec.num_experts and not layer.is_mixture
     return spec.dense_intermediate_size or spec.intermediate_size if dense else spec.intermediate_size
 
@@ -118,10 +120,12 @@ class _MatrixSizes:
     hidden: int
     query: int
     key: int
+    value: int
     wide: int
     gated: bool
     experts: int
     shared: int
+    shared_first: bool
     conv_width: int
     gate: str
     heads: int
@@ -129,16 +133,20 @@ class _MatrixSizes:
 
     @classmethod
     def of(cls, spec: DecoderSpec, layer: LayerSpec) -> _MatrixSizes:
+        spec = spec.of_layer(layer)
+        key = 0 if layer.keys == "borrowed" else spec.num_kv_heads * spec.head_dim
         return cls(
             kind=layer.kind,
             fused=spec.fused_projections,
             hidden=spec.hidden_size,
             query=spec.num_heads * spec.head_dim,
-            key=spec.num_kv_heads * spec.head_dim,
+            key=key,
+            value=key if layer.projects_values else 0,
             wide=feed_forward_width(spec, layer),
             gated=spec.mlp_gate,
             experts=spec.num_experts if layer.is_mixture else 0,
             shared=spec.experts.shared_size if spec.experts else 0,
+            shared_first=spec.experts is not None and spec.experts.shared == "normed",
             conv_width=spec.conv_width,
             gate=spec.attention_gate,
             heads=spec.num_heads,
@@ -179,10 +187,10 @@ def _gated_delta(_names: MatrixNames, sizes: _MatrixSizes) -> list[Matrix]:
 
 def _attention(names: MatrixNames, sizes: _MatrixSizes) -> list[Matrix]:
     query, key, hidden = sizes.query, sizes.key, sizes.hidden
-    rows = {"q_proj": 2 * query if sizes.gate == "numbers" else query, "k_proj": key, "v_proj": key}
+    rows = {"q_proj": 2 * query if sizes.gate == "numbers" else query, "k_proj": key, "v_proj": sizes.value}
     if sizes.fused:
         rows = {"qkv_proj": query + 2 * key}
-    found = [_matrix(f"self_attn.{name}", "attention", count, hidden) for name, count in rows.items()]
+    found = [_matrix(f"self_attn.{name}", "attention", count, hidden) for name, count in rows.items() if count]
     found.append(_matrix(f"self_attn.{names.attention_output}", "attention", hidden, query))
     if sizes.gate == "heads":
         found.append(_matrix("self_attn.g_proj", "attention", sizes.heads, hidden))
@@ -205,11 +213,11 @@ def _experts(names: MatrixNames, sizes: _MatrixSizes) -> list[Matrix]:
     if not shared:
         return found
     place, kind = names.shared_expert, "shared experts"
-    return [
-        *found,
+    beside = [
         *(_matrix(f"{place}.{name}", kind, shared, hidden) for name in ("gate_proj", "up_proj")),
         _matrix(f"{place}.down_proj", kind, hidden, shared),
     ]
+    return [*beside, *found] if sizes.shared_first else [*found, *beside]
 
 
 def _matrix(name: str, kind: str, rows: int, columns: int, *, count: int = 1, form: str = "linear") -> Matrix:

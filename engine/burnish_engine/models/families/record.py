@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from burnish_engine.contract.facts.coverage import Matrix
-from burnish_engine.contract.facts.facts import DecoderSpec, LayerKind, LayerSpec, RopeSpec
+from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec, RopeSpec
 from burnish_engine.models.families.experts import (
     EXPERT_ROLES,
     USUAL_NAMES,
@@ -34,6 +34,10 @@ FP32_ROLES = frozenset({"selection_bias", "a_log", "dt_bias"})
 """Parameters that stay fp32 whatever the model computes in."""
 NORM_ROLES = frozenset({"mixer_norm", "mlp_norm", "mixer_post_norm", "mlp_post_norm", "final_norm"})
 """Places of the norms around mixers and feed-forwards."""
+LAYER_ROLES = frozenset({"layer_scale", "per_layer_gate", "per_layer_projection", "per_layer_norm"})
+"""Parameters of a layer behind its feed-forward: those of its own input, and what multiplies its output (Gemma 4)."""
+PER_LAYER_ROLES = frozenset({"per_layer_inputs", "per_layer_inputs_norm"})
+"""Parameters that make the inputs of all layers' own out of the embeddings."""
 XIELU_ROLES = ("alpha_p", "alpha_n", "beta", "eps")
 """Names of xIELU's parameters and constants in transformers' `XIELUActivation`."""
 ACTIVATIONS = {
@@ -43,7 +47,7 @@ ACTIVATIONS = {
 """Activation of config.json to the name of the activation that computes it."""
 _UNGATED = frozenset({"xielu", "relu2"})
 """Activations of feed-forwards without a gate; all others have one."""
-LARGEST_HEAD, MOST_TAPS = 256, 16
+LARGEST_HEAD, MOST_TAPS = 512, 16
 DELTA_HEADS = (16, 32, 64, 128)
 """Sizes of key and value heads that the kernels of gated delta nets are made for (`delta_rule.op.HEAD_SIZES`)."""
 NF4_BLOCK = 64
@@ -84,8 +88,9 @@ class Vector:
     Attributes:
         name: name of the tensor.
         layer: number of the decoder layer; None for the norm before the head.
-        role: place of the norm in the layer (`NORM_ROLES`), part of its experts (`EXPERT_ROLES`) or of its activation
-            (`XIELU_ROLES`), or name that the layer's mixer gives it.
+        role: place of the norm in the layer (`NORM_ROLES`), part of its experts (`EXPERT_ROLES`), of its activation
+            (`XIELU_ROLES`) or of what follows (`LAYER_ROLES`, `PER_LAYER_ROLES`), or name that the layer's mixer gives
+            it.
         shape: dimensions.
         is_fp32: whether it stays fp32 whatever the model computes in.
     """
@@ -97,8 +102,10 @@ class Vector:
     is_fp32: bool = False
 
     @property
-    def part(self) -> Literal["norms", "experts", "activation", "mixer"]:
+    def part(self) -> Literal["norms", "experts", "activation", "layer", "mixer"]:
         """Part of the layer that it belongs to."""
+        if self.role in LAYER_ROLES | PER_LAYER_ROLES:
+            return "layer"
         if self.role in NORM_ROLES:
             return "norms"
         return "experts" if self.role in EXPERT_ROLES else "activation" if self.role in XIELU_ROLES else "mixer"
@@ -158,6 +165,10 @@ class Family:
         """Name of the embedding's tensor, [vocabulary, hidden]."""
         return "model.embed_tokens.weight"
 
+    def per_layer_path(self, spec: DecoderSpec) -> str | None:
+        """Return the name of the table of all layers' own inputs, [its rows, layers x numbers]; None: there is none."""
+        return "model.embed_tokens_per_layer.weight" if spec.per_layer_size else None
+
     def head_path(self, spec: DecoderSpec) -> str | None:
         """Return the name of the head's tensor, [vocabulary, hidden]; None where it is the embedding."""
         return None if spec.tied_embeddings else "lm_head.weight"
@@ -171,8 +182,13 @@ class Family:
         return [module for layer in range(spec.num_layers) for module in self._layer_modules(spec, layer)]
 
     def vectors(self, spec: DecoderSpec) -> list[Vector]:
-        """Return every parameter beside the linear modules, layer by layer, the final norm last."""
+        """Return every parameter beside the linear modules, layer by layer, those of no layer last."""
         found = [vector for layer in range(spec.num_layers) for vector in self._layer_vectors(spec, layer)]
+        if spec.per_layer_size:
+            size = spec.per_layer_size
+            shape = (spec.num_layers * size, spec.hidden_size)
+            found.append(Vector("model.per_layer_model_projection.weight", None, "per_layer_inputs", shape))
+            found.append(Vector("model.per_layer_projection_norm.weight", None, "per_layer_inputs_norm", (size,)))
         return [*found, Vector(f"model.{self.final_norm}.weight", None, "final_norm", (spec.hidden_size,))]
 
     def expert_stacks(self, spec: DecoderSpec, layer: int) -> list[ExpertStack]:
@@ -205,6 +221,9 @@ class Family:
         head = self.head_path(spec)
         if head is not None:
             shapes[head] = matrix
+        table = self.per_layer_path(spec)
+        if table is not None:
+            shapes[table] = (spec.per_layer_vocab, spec.num_layers * spec.per_layer_size)
         for module in self.modules(spec):
             path = self.stored_path(module.path)
             shapes[f"{path}.weight"] = (module.rows, module.columns)
@@ -241,9 +260,12 @@ class Family:
                 f"uses the activation {spec.activation!r}{'' if spec.mlp_gate else ' without a gate'}",
                 spec.activation not in ACTIVATIONS or (spec.activation in _UNGATED) == spec.mlp_gate,
             ),
-            (f"has heads of {spec.head_dim} numbers", spec.head_dim > LARGEST_HEAD or spec.head_dim % 8 != 0),
+            *((f"has heads of {one} numbers", one > LARGEST_HEAD or one % 8 != 0) for one in _head_sizes(spec)),
             *((f"has gated delta heads of {one} numbers", one not in DELTA_HEADS) for one in _delta_heads(spec)),
-            ("has query heads that do not share out over its key heads", spec.num_heads % spec.num_kv_heads != 0),
+            (
+                "has query heads that do not share out over its key heads",
+                any(spec.num_heads % (layer.kv_heads or spec.num_kv_heads) for layer in spec.layers),
+            ),
             ("has biases in its feed-forward", spec.mlp_bias),
             ("has sizes that are no multiples of 8", any(size % 8 for size in (spec.hidden_size, *_widths(spec)))),
             (f"has experts whose sizes are no multiples of {NF4_BLOCK}", _has_odd_experts(spec)),
@@ -275,9 +297,7 @@ class Family:
         if spec.pre_norms:
             found.append(vector(f"{self.mixer_norm}.weight", "mixer_norm", hidden))
             found.append(vector(f"{self.mlp_norm}.weight", "mlp_norm", hidden))
-        found += [
-            vector(path, role, *shape) for path, role, shape in self._mixer_vectors(spec, spec.layers[index].kind)
-        ]
+        found += [vector(path, role, *shape) for path, role, shape in self._mixer_vectors(spec, spec.layers[index])]
         matrices = self.layer_matrices(spec, spec.layers[index])
         for role, (name, shape) in router_and_biases(spec, index, matrices, self.expert_names).items():
             found.append(Vector(name, index, role, shape, is_fp32=role in FP32_ROLES))
@@ -287,10 +307,17 @@ class Family:
         if spec.sandwich_norms:
             found.append(vector(f"{self.mixer_post_norm}.weight", "mixer_post_norm", hidden))
             found.append(vector(f"{self.mlp_post_norm}.weight", "mlp_post_norm", hidden))
+        if spec.layer_scale:
+            found.append(vector("layer_scalar", "layer_scale", 1))
+        if spec.per_layer_size:
+            found.append(vector("per_layer_input_gate.weight", "per_layer_gate", spec.per_layer_size, hidden))
+            found.append(vector("per_layer_projection.weight", "per_layer_projection", hidden, spec.per_layer_size))
+            found.append(vector("post_per_layer_input_norm.weight", "per_layer_norm", hidden))
         return found
 
-    def _mixer_vectors(self, spec: DecoderSpec, kind: LayerKind) -> list[tuple[str, str, tuple[int, ...]]]:
+    def _mixer_vectors(self, spec: DecoderSpec, layer: LayerSpec) -> list[tuple[str, str, tuple[int, ...]]]:
         """Return path below the layer, role and shape of the parameters of a layer's mixer."""
+        kind, spec = layer.kind, spec.of_layer(layer)
         if kind == "short_convolution":
             found: list[tuple[str, str, tuple[int, ...]]] = [
                 ("conv.conv.weight", "conv_weight", (spec.hidden_size, 1, spec.conv_width))
@@ -309,7 +336,8 @@ class Family:
         if spec.qk_norm:
             query, key = (spec.num_heads, spec.num_kv_heads) if spec.qk_norm_whole else (1, 1)
             found.append((f"self_attn.{self.q_norm}.weight", "q_norm", (query * spec.head_dim,)))
-            found.append((f"self_attn.{self.k_norm}.weight", "k_norm", (key * spec.head_dim,)))
+            if layer.keys != "borrowed":
+                found.append((f"self_attn.{self.k_norm}.weight", "k_norm", (key * spec.head_dim,)))
         return [*found, ("self_attn.sinks", "sinks", (spec.num_heads,))] if spec.attention_sinks else found
 
 
@@ -325,6 +353,10 @@ def _has_bias(spec: DecoderSpec, layer: LayerSpec, stack: StackName) -> bool:
 def rotary_dim(partial: float, spec: DecoderSpec) -> int:
     """Return how many numbers of each head are rotated, with transformers' rounding."""
     return int(spec.head_dim * partial)
+
+
+def _head_sizes(spec: DecoderSpec) -> set[int]:
+    return {spec.of_layer(layer).head_dim for layer in spec.layers}
 
 
 def _delta_heads(spec: DecoderSpec) -> tuple[int, ...]:

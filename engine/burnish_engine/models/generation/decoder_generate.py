@@ -245,7 +245,16 @@ def _view(decoder: Decoder, positions: int, adapted: bool | AdaptedRows) -> Deco
         weights = replace(layer.weights, **stacks, experts=experts)
         mixer = build_mixer(spec, layer.shape.index, weights.own, tables)
         layers.append(DecoderLayer(layer.shape, weights, mixer, layer.tensors))
-    return Decoder(spec, decoder.embedding_VH, decoder.head, decoder.final_norm_H, layers, tables.rope, decoder.ring)
+    return Decoder(
+        spec,
+        decoder.embedding_VH,
+        decoder.head,
+        decoder.final_norm_H,
+        layers,
+        tables.rope,
+        decoder.ring,
+        decoder.layer_inputs,
+    )
 
 
 def _stack_view(own: StackedLinear, adapted: bool | AdaptedRows) -> StackedLinear:

@@ -48,7 +48,7 @@ def read_prompts(
         torch.from_numpy(values.astype(np.int64)).to(decoder.device)
         for values in (np.repeat(rows, lengths), position_T, np.concatenate(texts))
     )
-    tile_rows = attention.tile_rows(decoder.spec.head_dim, decoder.dtype, decoder.device)
+    tile_rows = attention.tile_rows(decoder.spec.largest_head, decoder.dtype, decoder.device)
     documents = Documents.from_boundaries(edges, total, tile_rows, decoder.device)
     prompts = PackedPrompts(rows, edges.tolist(), row_T, position_on_T, documents)
     mixing = caches.reading(prompts)

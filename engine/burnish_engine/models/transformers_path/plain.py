@@ -23,7 +23,9 @@ from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer import first_line, quiet_transformers
 from burnish_engine.models.device.device import is_out_of_memory
 from burnish_engine.models.families.adapter_targets import expert_rank, has_name, is_target
+from burnish_engine.models.families.experts import parameter_name
 from burnish_engine.models.families.matrices import TAKEN_FOR_EXPERTS
+from burnish_engine.models.families.rules.mixture import SLOT_KEYS
 from burnish_engine.models.saved_adapters.adapter_files import AdapterFiles, part_of, reached_modules, read_files
 from burnish_engine.models.saved_adapters.name_patterns import plain_names
 from burnish_engine.models.saved_adapters.peft_form import as_peft_reads
@@ -117,7 +119,8 @@ def attach_adapter(model: Any, adapter: AdapterSection, seed: int) -> Any:
     placed = [*placed_matrices(model), *placed_tables(model)]
     chosen = [one for one in placed if is_target(one.matrix, adapter.targets, inside=one.layer is not None)]
     modules, parameters = _peft_targets(model, chosen, adapter.targets)
-    of_experts = expert_rank(adapter, int(getattr(model.config, "num_experts_per_tok", None) or 0))
+    slots = (getattr(model.config, key, None) for key in SLOT_KEYS)
+    of_experts = expert_rank(adapter, int(next(filter(None, slots), 0)))
     config = peft.LoraConfig(
         r=adapter.rank,
         lora_alpha=adapter.alpha if adapter.alpha % 1 else int(adapter.alpha),
@@ -145,7 +148,7 @@ def _peft_targets(
     short = asked or sorted({path.rpartition(".")[2] for path in linear})
     everything = [name for name, _ in model.named_modules()]
     exact = {path for path in everything if any(has_name(path, name) for name in short)} == linear
-    parameters = sorted({".".join(path.split(".")[-3:]) for path in stacked})
+    parameters = sorted({parameter_name(path) for path in stacked})
     named = {path for path, _ in model.named_parameters() if any(has_name(path, name) for name in parameters)}
     return short if exact else sorted(linear), parameters if named == stacked else sorted(stacked)
 

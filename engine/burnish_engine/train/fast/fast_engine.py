@@ -269,7 +269,7 @@ class FastEngine(Engine):
 
     def _make_layouts(self, most_head_tokens: int) -> list[BucketLayout]:
         decoder, section = self.model.loaded.decoder, self._recipe.train
-        height = tile_rows(decoder.spec.head_dim, decoder.dtype, decoder.device)
+        height = tile_rows(decoder.spec.largest_head, decoder.dtype, decoder.device)
         rope, cuda, pinned = decoder.rope, decoder.device.type == "cuda", bool(self._recipe.memory.head_rows)
         return [
             BucketLayout(

@@ -88,6 +88,8 @@ class FastProbe(EngineProbe):
         found = {"embedding": decoder.embedding_VH, "final norm": decoder.final_norm_H}
         if decoder.head.matrix_VH is not decoder.embedding_VH:
             found["head"] = decoder.head.matrix_VH
+        if decoder.layer_inputs is not None:
+            found |= decoder.layer_inputs.tensors
         found |= {f"head's {name}": tensor for name, tensor in decoder.head.codes().items()}
         for layer in decoder.layers:
             weights, index = layer.weights, layer.shape.index

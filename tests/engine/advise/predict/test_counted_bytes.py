@@ -55,6 +55,16 @@ FAMILIES = {
     "qwen2": {},
     "qwen3": {},
     "gemma3_text": {"sliding_window": 32, "query_pre_attn_scalar": 64, "hidden_activation": "gelu_pytorch_tanh"},
+    "gemma4_unified_text": {
+        "layer_types": ["full_attention", "sliding_attention", "full_attention"], "sliding_window": 32,
+        "global_head_dim": 128, "num_global_key_value_heads": 1, "attention_k_eq_v": True,
+        "hidden_size_per_layer_input": 32, "vocab_size_per_layer_input": 320,
+    },
+    "gemma4_text": {
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"], "sliding_window": 32,
+        "global_head_dim": 128, "hidden_size_per_layer_input": 0, "enable_moe_block": True, "num_experts": 6,
+        "top_k_experts": 2, "moe_intermediate_size": 128,
+    },
     "phi3": {},
     "lfm2": {"layer_types": ["conv", "full_attention", "conv"], "block_auto_adjust_ff_dim": False},
     "olmo2": {},
@@ -82,7 +92,7 @@ FAMILIES = {
     },
     "gpt_oss": {"intermediate_size": 128, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 32},
 }  # fmt: skip
-MIXTURES = ["qwen3_moe", "qwen2_moe", "qwen3_5_moe_text", "olmoe", "mixtral", "lfm2_moe", "gpt_oss"]
+MIXTURES = ["gemma4_text", "qwen3_moe", "qwen2_moe", "qwen3_5_moe_text", "olmoe", "mixtral", "lfm2_moe", "gpt_oss"]
 ADAPTERS = {
     "all": AdapterSection(rank=8),
     "some": AdapterSection(rank=24, targets=["q_proj", "v_proj", "up_proj", "down_proj", "in_proj", "w1", "w2"]),
@@ -131,7 +141,7 @@ def test_what_a_pass_keeps_is_counted_to_the_byte(name, level, section, dtype, t
     decoder = kept_decoder(name, section, dtype)
     decoder.chunk_feed_forward(tile)
     spec, section = spec_of(name), ADAPTERS[section]
-    docs = Documents.from_boundaries(np.array([0, 50, TOKENS]), TOKENS, tile_rows(spec.head_dim, dtype, CPU), CPU)
+    docs = Documents.from_boundaries(np.array([0, 50, TOKENS]), TOKENS, tile_rows(spec.largest_head, dtype, CPU), CPU)
     pack, offloader = SequenceMetadata(torch.arange(TOKENS, dtype=torch.int32), docs), Offloader(CPU, TOKENS)
     with torch.no_grad():
         ids = torch.zeros(TOKENS, dtype=torch.int32)
@@ -236,7 +246,7 @@ def test_shared_weights_are_counted_to_the_byte(name, nf4, ranks):
     hosted = PlanOptions(0, 256, layers_on_host=tuple(layers))
     assert memory.share_bytes(places) == ring.shares.bytes
     assert memory.slot_bytes(places) == sum(slot.nbytes for slot in ring._slots) == memory.slot_bytes(hosted)
-    assert memory.weights_on_host(places) == ring.host_bytes == 0
+    assert memory.weights_on_host(places) - memory.tables_on_host(places) == ring.host_bytes == 0
     level = np.zeros((1, spec.num_layers), np.int8)
     more = memory.totals(level, places) - memory.totals(level, hosted)
     assert more == pytest.approx(ring.shares.bytes * (1 + POOL_SHARE), rel=1e-6)
@@ -278,7 +288,7 @@ def test_weights_in_host_memory_are_counted_to_the_byte(name, nf4):
     places = PlanOptions(0, 256, layers_on_host=(0, 1, 2))
     memory = memory_of(planned)
     assert [len(ring.host(layer)) for layer in range(3)] == memory.blocks.tolist()
-    assert memory.weights_on_host(places) == ring.host_bytes
+    assert memory.weights_on_host(places) - memory.tables_on_host(places) == ring.host_bytes
     assert memory.slot_bytes(places) == sum(slot.nbytes for slot in ring._slots)
     left = here.compute_buffer.nbytes - there.compute_buffer.nbytes
     if nf4:
@@ -305,13 +315,14 @@ def experts_of(loaded):
 
 
 def outside(loaded):
-    """Bytes of the weights outside the stacks: embedding, head, norms, biases."""
+    """Bytes of the weights outside the stacks: embedding, head, norms, biases, inputs of the layers' own."""
     decoder, found = loaded.decoder, {}
     tensors = [decoder.embedding_VH, decoder.head.matrix_VH, decoder.final_norm_H]
     for layer in decoder.layers:
         tensors += layer.weights.vectors.values()
         tensors += [stack.bias_N for stack in layer.stacks if stack.bias_N is not None]
     tensors += [tensor for one in decoder.magnitudes for tensor in (one.scale_N, one.frozen_N)]
+    tensors += decoder.layer_inputs.tensors.values() if decoder.layer_inputs else []
     for tensor in tensors:
         found[tensor.data_ptr()] = tensor.nbytes
     return sum(found.values())

@@ -44,6 +44,11 @@ FAMILIES = {
     "llama": {},
     "qwen3": {"head_dim": 128},
     "gemma3_text": {"sliding_window": 256, "query_pre_attn_scalar": 64, "hidden_activation": "gelu_pytorch_tanh"},
+    "gemma4_text": {
+        "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 256,
+        "global_head_dim": 128, "num_kv_shared_layers": 2, "use_double_wide_mlp": True,
+        "hidden_size_per_layer_input": 32, "vocab_size_per_layer_input": 320,
+    },
     "apertus": {"hidden_act": "xielu"},
     "qwen3_5_text": {
         "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 32, "linear_value_head_dim": 32,
@@ -67,7 +72,7 @@ def one_pass(spec, dtype, document, level):
     with LiveBytes() as live, torch.no_grad():
         loaded = build_decoder(RandomWeights(spec, CPU), spec, DecoderOptions(dtype, CPU, TOKENS, plan))
         model = make_trainable(loaded)
-        layout = BucketLayout(TOKENS, tile_rows(spec.head_dim, dtype, CPU), HEAD)
+        layout = BucketLayout(TOKENS, tile_rows(spec.largest_head, dtype, CPU), HEAD)
         inputs = torch.zeros(layout.size, dtype=torch.int32)
         fields, positions = layout.views(inputs), np.arange(TOKENS, dtype=np.int32)
         fields.start_T.copy_(torch.from_numpy(positions // document * document))
@@ -101,6 +106,8 @@ def tensors(spec, precision, document, level):
         ("qwen3", "bf16", TOKENS, "products"),
         ("gemma3_text", "bf16", TOKENS, "products"),
         ("gemma3_text", "fp32", TOKENS, "attention"),
+        ("gemma4_text", "fp32", 128, "products"),
+        ("gemma4_text", "bf16", TOKENS, "attention"),
         ("apertus", "bf16", TOKENS, "products"),
         ("apertus", "fp32", 128, "attention"),
         ("qwen3_5_text", "fp32", 128, "products"),
@@ -112,8 +119,8 @@ def test_tensors_of_a_pass(name, precision, document, level):
     spec = decoder_spec({"model_type": name, **COMMON, **FAMILIES[name]})
     dtype = torch.float32 if precision == "fp32" else torch.bfloat16
     real = one_pass(spec, dtype, document, level)
-    # What feed-forwards take beside their tensors is counted as if a delta rule were at work then.
-    most = 0.06 if spec.delta is None else 0.25
+    # What feed-forwards take beside their tensors is counted as if a delta rule, or a window's scores, were there then.
+    most = 0.25 if spec.delta is not None else 0.2 if spec.has_lent_keys else 0.06
     assert -0.01 < tensors(spec, precision, document, level) / real - 1 < most
 
 

@@ -21,6 +21,8 @@ pytestmark = pytest.mark.usefixtures("short_replies")
 
 WITH_IMAGES = {
     **{f"google/gemma-3-{size}-it": "gemma3" for size in ("4b", "12b", "27b")},
+    **{f"google/gemma-4-{size}-it": "gemma4" for size in ("E2B", "E4B", "26B-A4B", "31B")},
+    "google/gemma-4-12B-it": "gemma4_unified",
     **{f"mistralai/Ministral-3-{size}-Instruct-2512-BF16": "mistral3" for size in ("3B", "8B")},
     **{f"Qwen/Qwen3.5-{size}": "qwen3_5" for size in ("0.8B", "2B", "4B", "9B", "27B", "2B-Base", "4B-Base")},
     **{f"Qwen/Qwen3.{version}-27B": "qwen3_5" for version in (6, 8)},

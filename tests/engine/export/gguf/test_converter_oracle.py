@@ -35,6 +35,8 @@ KNOWN_AS = {"cwm": "LlamaForCausalLM", "ministral": "LlamaForCausalLM"}
 """Family to the name of a class that the converter knows and that differs by windows alone."""
 AS_VECTOR = "ffn_gate_inp_shexp.weight"
 """Matrix of one row, which is a vector in ours, and in all that llama.cpp's quantizer makes."""
+TOGETHER = "ffn_gate_up_exps.weight"
+"""Matrix of Gemma 4's experts that the converter leaves whole, and ours writes as two like all others."""
 READ_OTHERWISE = {
     "glm": {"context_length", "attention.layer_norm_rms_epsilon", "rope.freq_base"},
     "hunyuan_v1_dense": {
@@ -77,6 +79,13 @@ def make(name, folder):
     return make_small(name, folder, tokenizer=tokenizer_with_a_user if "glm" in name.lower() else make_tokenizer)
 
 
+def compare_together(ours, theirs):
+    """Compare what theirs holds in one matrix and ours in two, and drop it: llama.cpp takes both forms."""
+    for name in [name for name in theirs if name.endswith(TOGETHER)]:
+        parts = [ours.pop(name.replace("gate_up", part)) for part in ("gate", "up")]
+        np.testing.assert_array_equal(np.concatenate([one.data for one in parts], axis=1), theirs.pop(name).data)
+
+
 def published_form(path, config):
     """Name in config.json what the converter knows by other names than transformers writes."""
     if config["model_type"] == "granitemoehybrid":
@@ -102,6 +111,7 @@ def test_the_same_tensors_as_llama_cpps_own_converter(llama_source, name, tmp_pa
         options.append("--no-mtp")
     convert(llama_source, "convert_hf_to_gguf.py", folder, *options)
     theirs_keys, theirs = contents(tmp_path / "theirs.gguf")
+    compare_together(ours, theirs)
     assert ours.keys() == theirs.keys()
     for tensor in theirs.values():
         mine = ours[tensor.name]

@@ -22,12 +22,16 @@ from support.models.export import kl_divergence, torch_log_probs, tuned_model, w
 from support.models.gguf_edit import edit_gguf
 from support.models.small_mixtures import GPT_OSS, PUBLISHED, adapt_experts, make_mixture, whole_pairs
 
-QWEN, QWEN_2, OLMOE, MIXTRAL, LFM2, QWEN3_5, MELLUM, MINIMAX, GRANITE = (name for name in PUBLISHED if name != GPT_OSS)
+QWEN, QWEN_2, OLMOE, MIXTRAL, LFM2, QWEN3_5, MELLUM, MINIMAX, GRANITE, GEMMA4 = (
+    name for name in PUBLISHED if name != GPT_OSS
+)
 ROW = 300
 """Length of a row, tokens: beyond every window and every original context."""
 MOST_DIFFERENCE = 1e-4
 """Largest difference of a logit with F32 matrices, where logits spread by 0.8. Rounded matrices would send nearly tied
 tokens to other experts."""
+MOST_DIFFERENCE_GELU = 3e-3
+"""The same where experts have GELU, which llama.cpp reads from a table in fp16."""
 
 
 def logits(model, row):
@@ -41,7 +45,8 @@ def tensors_of(path):
 
 def expert_tensors(source, layer):
     """The experts of a layer as transformers has them in memory: gates, ups and downs [experts, out, in]."""
-    ends = tuple(f"layers.{layer}.{place}.experts" for place in ("mlp", "feed_forward", "block_sparse_moe"))
+    places = ("mlp.", "feed_forward.", "block_sparse_moe.", "")
+    ends = tuple(f"layers.{layer}.{place}experts" for place in places)
     module = next(module for name, module in tuned_model(source, None).named_modules() if name.endswith(ends))
     gate_up, down = module.gate_up_proj.detach(), module.down_proj.detach()
     if module.is_transposed:
@@ -64,7 +69,7 @@ def test_llama_cpp_computes_what_transformers_computes(name, adapted, tmp_path, 
         difference = float(np.abs(opened.logits(row) - wanted).max())
     record_property("largest difference of logits", difference)
     assert wanted.std() > 0.3  # else nothing would show
-    assert difference < MOST_DIFFERENCE
+    assert difference < (MOST_DIFFERENCE_GELU if name == GEMMA4 else MOST_DIFFERENCE)
 
 
 @pytest.mark.full

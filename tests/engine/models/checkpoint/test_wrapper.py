@@ -46,10 +46,20 @@ QWEN3_5 = {
     **SIZES, "model_type": "qwen3_5_text", "head_dim": 32, "full_attention_interval": 3, "linear_num_key_heads": 2,
     "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16, "tie_word_embeddings": True,
 }  # fmt: skip
+GEMMA4 = {
+    **SIZES, "model_type": "gemma4_text", "head_dim": 16, "global_head_dim": 32, "sliding_window": 16,
+    "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "num_kv_shared_layers": 2,
+    "hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": 384, "tie_word_embeddings": True,
+}  # fmt: skip
+GEMMA4_12B = {
+    **SIZES, "model_type": "gemma4_unified_text", "head_dim": 16, "global_head_dim": 32, "sliding_window": 16,
+    "num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2, "attention_k_eq_v": True,
+    "num_global_key_value_heads": 1, "tie_word_embeddings": True,
+}  # fmt: skip
 TEXTS = {
     "gemma3": GEMMA, "mistral3": MISTRAL, "llava": LLAMA, "llava_next": LLAMA, "llava_onevision": QWEN,
     "internvl": QWEN, "lfm2_vl": LFM2, "idefics3": LLAMA, "smolvlm": LLAMA,
-    "qwen3_5": QWEN3_5,
+    "qwen3_5": QWEN3_5, "gemma4": GEMMA4, "gemma4_unified": GEMMA4_12B,
 }  # fmt: skip
 
 
@@ -114,7 +124,10 @@ def whole_logits(folder, ids):
 @pytest.mark.full
 @pytest.mark.parametrize(
     "wrapper",
-    [pytest.param(name, marks=() if name in {"gemma3", "mistral3", "qwen3_5"} else pytest.mark.long) for name in TEXTS],
+    [
+        pytest.param(name, marks=() if name in {"gemma3", "gemma4", "mistral3", "qwen3_5"} else pytest.mark.long)
+        for name in TEXTS
+    ],
 )
 def test_the_language_model_alone_says_what_the_whole_model_says(folders, wrapper):
     source, ids = open_model(str(folders(wrapper))), torch.arange(5, 45)[None]

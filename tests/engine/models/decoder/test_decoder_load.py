@@ -47,7 +47,8 @@ def rounded(model, kept=(), *, dtype=torch.float32):
         for name, module in model.named_modules():
             path = name.removeprefix("base_model.model.").removesuffix(".base_layer")
             inside = path.startswith("model.layers.") and "lora_" not in path
-            if isinstance(module, torch.nn.Linear) and inside and path not in kept:
+            apart = path.rpartition(".")[2] in tiny_models.WITHOUT_ADAPTER
+            if isinstance(module, torch.nn.Linear) and inside and path not in kept and not apart:
                 module.weight.copy_(nf4.dequantize(nf4.quantize(module.weight), dtype=dtype))
     return model
 

@@ -20,6 +20,7 @@ def rotary(config):
     """transformers' module that computes cosines and sines for a configuration."""
     from transformers.models.apertus.modeling_apertus import ApertusRotaryEmbedding
     from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
+    from transformers.models.gemma4.modeling_gemma4 import Gemma4TextRotaryEmbedding
     from transformers.models.glm.modeling_glm import GlmRotaryEmbedding
     from transformers.models.glm4.modeling_glm4 import Glm4RotaryEmbedding
     from transformers.models.granite.modeling_granite import GraniteRotaryEmbedding
@@ -44,6 +45,7 @@ def rotary(config):
         "granite": GraniteRotaryEmbedding, "granitemoehybrid": GraniteRotaryEmbedding, "olmo2": Olmo2RotaryEmbedding,
         "ministral3": Ministral3RotaryEmbedding, "olmo3": Olmo3RotaryEmbedding,
         "granite_swa": GraniteSWARotaryEmbedding, "glm": GlmRotaryEmbedding, "glm4": Glm4RotaryEmbedding,
+        **dict.fromkeys(("gemma4_text", "gemma4_unified_text"), Gemma4TextRotaryEmbedding),
         "apertus": ApertusRotaryEmbedding, "qwen3_5_text": Qwen3_5TextRotaryEmbedding,
     }  # fmt: skip
     return made[config.model_type](config)
@@ -98,7 +100,8 @@ def test_tiny_models(shape, tmp_path):
     ropes = {"full_attention": spec.rope, "sliding_attention": spec.local_rope}
     for kind, rope in ropes.items():
         if rope is not None:
-            table, named = rope_table(rope, spec.head_dim, 256, "cpu"), {"layer_type": kind} if spec.local_rope else {}
+            head = spec.largest_head if kind == "full_attention" else spec.head_dim
+            table, named = rope_table(rope, head, 256, "cpu"), {"layer_type": kind} if spec.local_rope else {}
             assert torch.equal(table.table_PR[-256:], expected(module, torch.arange(256), **named))
 
 

@@ -67,16 +67,19 @@ def test_every_tensor_of_published_models_has_its_place(name):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_modules_fill_their_stacks(shape, tmp_path):
     spec, entry = opened(make(shape, tmp_path))
-    query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     rows = {
-        "mixer_in": query + 2 * key,
+        "mixer_in": 0,
         "mixer_out": spec.hidden_size,
         "gate_up": (1 + spec.mlp_gate) * spec.intermediate_size,
         "down": spec.hidden_size,
     }
-    for layer, kind in enumerate(one.kind for one in spec.layers):
+    for layer, one in enumerate(spec.layers):
+        kind, own = one.kind, spec.of_layer(one)
+        query, key = own.num_heads * own.head_dim, own.num_kv_heads * own.head_dim
+        keys = 0 if one.keys == "borrowed" else 1 + one.projects_values
+        rows["gate_up"] = (1 + spec.mlp_gate) * (one.width or spec.intermediate_size)
         mine = [module for module in entry.modules(spec) if module.layer == layer]
-        rows["mixer_in"] = query + 2 * key + {"": 0, "heads": spec.num_heads, "numbers": query}[spec.attention_gate]
+        rows["mixer_in"] = query + keys * key + {"": 0, "heads": spec.num_heads, "numbers": query}[spec.attention_gate]
         if kind == "short_convolution":
             rows["mixer_in"] = 3 * spec.hidden_size
         if kind == "gated_delta":
@@ -251,7 +254,7 @@ def plain_logits(folder, ids):
 
 @pytest.mark.full
 @pytest.mark.parametrize("tokens", [24, 80])  # within and beyond the window and longrope's original context
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [name for name in SHAPES if not name.startswith("gemma4")])
 def test_a_plain_decoder_gives_transformers_logits(shape, tokens, tmp_path):
     folder = make(shape, tmp_path, seed=tokens)
     ids = torch.randint(0, 384, (tokens,), generator=torch.Generator().manual_seed(1))
@@ -289,7 +292,7 @@ def llama_spec(**changes):
     [
         ({"activation": "relu2"}, "uses the activation 'relu2'"),
         ({"conv_width": 17}, "has convolutions of 17 tokens"),
-        ({"head_dim": 512}, "has heads of 512 numbers"),
+        ({"head_dim": 520}, "has heads of 520 numbers"),
         ({"num_kv_heads": 5}, "has query heads that do not share out"),
         ({"mlp_bias": True}, "has biases in its feed-forward"),
         ({"activation": "xielu"}, "uses the activation 'xielu'"),

@@ -103,7 +103,9 @@ def test_logits_of_every_step_are_those_of_a_full_pass(folders, shape):
             logits = speaker.advance(state, chosen)
 
 
-@pytest.mark.parametrize("shape", ["llama", "qwen3", "gemma3", "phi3", "lfm2", "qwen3-5", "qwen3-moe", "gpt-oss"])
+@pytest.mark.parametrize(
+    "shape", ["llama", "qwen3", "gemma3", "gemma4", "gemma4-lent", "phi3", "lfm2", "qwen3-5", "qwen3-moe", "gpt-oss"]
+)
 def test_greedy_replies_are_those_of_transformers_alone_and_in_company(folders, shape):
     model, speaker = tiny_models.load(folders(shape)), speaker_of(folders(shape))
     prompts = prompts_of((2, 30, 17, 30, 1), seed=1)
@@ -154,7 +156,7 @@ def test_texts_outgrow_the_rope_table(folders, shape, monkeypatch):
     [
         ("qwen2", {"rslora": True}),
         ("llama", {"dora": True}),
-        *((shape, {}) for shape in ("llama", "qwen2", "gemma3", "phi3", "lfm2-bias", "qwen3-5")),
+        *((shape, {}) for shape in ("llama", "qwen2", "gemma3", "gemma4-lent", "phi3", "lfm2-bias", "qwen3-5")),
         *((shape, {"dora": True}) for shape in ("gemma3", "lfm2-bias")),
     ],
 )

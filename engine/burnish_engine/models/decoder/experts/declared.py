@@ -68,7 +68,13 @@ def shared_sizes(stacks: StackSizes) -> SharedSizes:
 
 
 def expert_tensors(
-    hidden: int, sizes: ExpertSizes, shared: SharedSizes, *, has_pre_norms: bool, has_post_norms: bool
+    hidden: int,
+    sizes: ExpertSizes,
+    shared: SharedSizes,
+    *,
+    has_pre_norms: bool,
+    has_post_norms: bool,
+    is_normed: bool = False,
 ) -> tuple[LayerTensor, ...]:
     """Declare the tensors of an expert half.
 
@@ -80,6 +86,7 @@ def expert_tensors(
         shared: sizes of the expert that sees every token.
         has_pre_norms: whether a norm precedes the half.
         has_post_norms: whether a norm follows it.
+        is_normed: whether the shared expert has norms of its own.
     """
     k, size = sizes.slots, sizes.size
     gate_up, x_mlp, activated = feed_forward_activations(k * 2 * size + shared.outputs, hidden + shared.rank, k * size)
@@ -115,7 +122,13 @@ def expert_tensors(
         _passing("expert_in_gradient_TH", k * hidden, {"input_gradient": always(EVERY)}),
         _passing("x_mlp_gradient_TH", hidden, dict.fromkeys(input_phases, always(EVERY))),
     ]
-    if shared.outputs:
+    if is_normed:
+        found += [_routed("shared_out_TH", hidden), _passing("shared_out_gradient_TH", 2 * hidden, _backward_phases())]
+        found += [
+            LayerTensor(name, (TOKENS,), kept=always(EVERY), is_fp32=True)
+            for name in ("shared_out_inverse_T", "both_inverse_T")
+        ]
+    elif shared.outputs:
         found.append(_routed("shared_scale_T"))
     if has_pre_norms or shared.outputs:
         again = Alive(WITH_GATE_UP - levels("all"), WITH_GATE_UP)
@@ -126,6 +139,10 @@ def expert_tensors(
             *normalized_output(hidden),
         ]
     return tuple(found)
+
+
+def _backward_phases() -> dict[Phase, Alive]:
+    return {"feed_forward_backward": always(EVERY), "input_gradient": always(EVERY)}
 
 
 def _beside_shared(tensor: LayerTensor, width: int) -> tuple[LayerTensor, ...]:

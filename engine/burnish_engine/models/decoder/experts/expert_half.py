@@ -55,7 +55,7 @@ class ExpertHalf:
         self._shared: SharedExpert | None = None
         if weights.gate_up is not None:
             maps = FeedForwardMaps(weights.gate_up, not_none(weights.down), shape.activation)
-            self._shared = SharedExpert(maps, not_none(self._experts.shared_gate_1H))
+            self._shared = SharedExpert(maps, self._experts.shared_gate_1H)
         self.mlp_chunk_tokens = 0
 
     def new_input(self, tokens: int, like: torch.Tensor) -> tuple[torch.Tensor, EightBitRows | None]:
@@ -82,9 +82,7 @@ class ExpertHalf:
         out = torch.empty_like(mixer_out_TH) if given is None else given
         chunks, inverses = chunks_of(len(mixer_out_TH), self.mlp_chunk_tokens), list[torch.Tensor]()
         if buffers is not None:
-            for name in _KEPT:
-                setattr(saved, name, buffers.get(name))
-            saved.expert_orders = []
+            self._take_buffers(saved, buffers)
         with self._prepared():
             for number, tokens in enumerate(chunks):
                 own = mixer_out_TH[tokens]
@@ -133,6 +131,7 @@ class ExpertHalf:
         own = self._experts
         logits_TE = linear(x_TH, own.router_EH, own.router_bias_E)
         ids_Tk, weights_Tk = moe_route.forward(logits_TE, own.router, bias_E=own.selection_bias_E)
+        self._scale_weights_(weights_Tk, ids_Tk)
         order = empty_order(
             ids_Tk.numel(), own.gate_up.experts, own.router.slots, tile_rows=TILE_ROWS, device=x_TH.device
         )
@@ -146,6 +145,18 @@ class ExpertHalf:
                 inverse=not_none(saved.expert_inverse_Tk)[tokens].view(-1),
             )
         return sort_by_expert(ids_Tk, own.gate_up.experts, out=order), weights_Tk
+
+    def _take_buffers(self, saved: SavedActivations, buffers: Tensors) -> None:
+        """Let saved tensors be written into memory allocated for them."""
+        for name in _KEPT:
+            setattr(saved, name, buffers.get(name))
+        saved.expert_orders = []
+
+    def _scale_weights_(self, weights_Tk: torch.Tensor, ids_Tk: torch.Tensor) -> None:
+        """Multiply routing weights, or their gradients, by the numbers of their experts, where these have some."""
+        scale_E = self._experts.normed.get("expert_scale")
+        if scale_E is not None:
+            weights_Tk *= scale_E.index_select(0, ids_Tk.flatten()).view(ids_Tk.shape)
 
     def _prepared(self) -> AbstractContextManager[None]:
         """Unpack the frozen weights of the expert that sees every token at most once in the block."""
@@ -202,11 +213,9 @@ class ExpertHalf:
         """Differentiate the half for one chunk of tokens; its gradient is changed."""
         w, own, shape, order = self._weights, self._experts, self._shape, not_none(saved.expert_orders)[chunk]
         middle_TH, x_TE = not_none(saved.middle_TH)[tokens], chunk_of(saved.x_mlp_TE, tokens)
-        weights_Tk, inverse_T = not_none(saved.routing_weights_Tk)[tokens], chunk_of(saved.middle_inverse_T, tokens)
-        gate_up_PJ, xa_gate_up_PR, xa_down_PR = self._places(saved, tokens, order)
-        is_whole = len(middle_TH) == len(not_none(saved.middle_TH))
+        inverse_T = chunk_of(saved.middle_inverse_T, tokens)
         hidden, codes = middle_TH.shape[1], saved.x_mlp_codes
-        if x_TE is None and (gate_up_PJ is None or self._shared is not None):
+        if x_TE is None and (saved.gate_up_TJ is None or self._shared is not None):
             x_TE, codes = self.new_input(len(middle_TH), middle_TH)
             _, inverse_T = norm(shape, middle_TH, w.mlp_norm, x_TE, codes_out=codes)
         dout_TH = post_norm_gradient(
@@ -218,8 +227,45 @@ class ExpertHalf:
         )
         begun_TH = self._share_backward(saved, x_TE, codes, dout_TH, tokens, chunk)
         saved.x_mlp_codes = codes = None
+        x_TH = None if x_TE is None else x_TE[:, :hidden]
+        dx_PH, dgate_up_b_PR, dweights_Tk = self._experts_backward(saved, x_TH, dout_TH, tokens, order)
+        del dout_TH
+        logits_TE, ids_Tk = not_none(saved.router_logits_TE)[tokens], not_none(saved.expert_ids_Tk)[tokens]
+        dlogits_TE = moe_route.backward(dweights_Tk, logits_TE, ids_Tk, own.router)
+        if begun_TH is None:
+            begun_TH = dlogits_TE @ own.router_EH
+        else:
+            begun_TH.addmm_(dlogits_TE, own.router_EH)
+        dx_TH = combine(dx_PH, order, add_TH=begun_TH, out=begun_TH)
+        del dx_PH
+        x_TH = norm_backward(shape, dx_TH, middle_TH, w.mlp_norm, inverse_T, gradient_TE[:, :hidden], x_TH)
+        own.gate_up.accumulate_a(dgate_up_b_PR, x_TH, order, by_token=True)
+
+    def _experts_backward(
+        self,
+        saved: SavedActivations,
+        x_TH: torch.Tensor | None,
+        dout_TH: torch.Tensor,
+        tokens: slice,
+        order: ExpertOrder,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        """Differentiate the experts' two maps for a chunk of tokens.
+
+        Args:
+            saved: activations of the layer.
+            x_TH: input of the experts; None where the first map's output was saved.
+            dout_TH: gradient of the experts' summed outputs.
+            tokens: tokens of the chunk.
+            order: their sorted rows.
+
+        Returns:
+            The gradient of each sorted row's input `[P, H]`, what the first map's adapters need beside it, and the
+            gradient of the routing weights `[T, k]`.
+        """
+        own, weights_Tk = self._experts, not_none(saved.routing_weights_Tk)[tokens]
+        gate_up_PJ, xa_gate_up_PR, xa_down_PR = self._places(saved, tokens, order)
         if gate_up_PJ is None:
-            gate_up_PJ, xa_gate_up_PR = own.gate_up.forward(not_none(x_TE)[:, :hidden], order, by_token=True)
+            gate_up_PJ, xa_gate_up_PR = own.gate_up.forward(not_none(x_TH), order, by_token=True)
         dactivated_PI, dyb_PR = own.down.input_gradient(dout_TH, order, by_token=True)
         activated, act_out = chunk_of(saved.activated_TE, tokens), None
         if activated is not None:
@@ -238,28 +284,16 @@ class ExpertHalf:
             bias_EH=bias_EH,
             ids_Tk=None if bias_EH is None else not_none(saved.expert_ids_Tk)[tokens],
         )
-        if is_whole:
+        if len(dout_TH) == len(not_none(saved.middle_TH)):  # the only chunk
             saved.gate_up_TJ = saved.activated_TE = None
         del dactivated_PI, gate_up_PJ
         if activated is not None:
             own.down.accumulate_a(dyb_PR, activated, order, by_token=False, weights_Tk=weights_Tk)
         del activated, act_out
         own.down.accumulate_b(xa_down_PR, dout_TH, order, by_token=True, weights_Tk=weights_Tk)
-        del dout_TH
         dx_PH, dgate_up_b_PR = own.gate_up.input_gradient(dgate_up_PJ, order, by_token=False)
         own.gate_up.accumulate_b(xa_gate_up_PR, dgate_up_PJ, order, by_token=False)
-        del dgate_up_PJ
-        logits_TE, ids_Tk = not_none(saved.router_logits_TE)[tokens], not_none(saved.expert_ids_Tk)[tokens]
-        dlogits_TE = moe_route.backward(dweights_Tk, logits_TE, ids_Tk, own.router)
-        if begun_TH is None:
-            begun_TH = dlogits_TE @ own.router_EH
-        else:
-            begun_TH.addmm_(dlogits_TE, own.router_EH)
-        dx_TH = combine(dx_PH, order, add_TH=begun_TH, out=begun_TH)
-        del dx_PH
-        x_TH = None if x_TE is None else x_TE[:, :hidden]
-        x_TH = norm_backward(shape, dx_TH, middle_TH, w.mlp_norm, inverse_T, gradient_TE[:, :hidden], x_TH)
-        own.gate_up.accumulate_a(dgate_up_b_PR, x_TH, order, by_token=True)
+        return dx_PH, dgate_up_b_PR, dweights_Tk
 
     def _share_backward(
         self,
@@ -278,7 +312,7 @@ class ExpertHalf:
             not_none(x_TE),
             codes,
             dout_TH,
-            not_none(saved.shared_scale_T)[tokens],
+            chunk_of(saved.shared_scale_T, tokens),
             gate_up=gate_up,
             xa_gate_up=xa_gate_up,
             xa_down=not_none(xa_down),

@@ -13,7 +13,7 @@ from burnish_engine.models.decoder.experts.declared import ExpertSizes, scratch_
 from burnish_engine.models.decoder.experts.expert_linear import ExpertAdapters, ExpertCodes, ExpertLinear, storage_of
 from burnish_engine.models.decoder.experts.expert_weights import FrozenExperts
 from burnish_engine.models.decoder.layer_types import ExpertWeights, Tensors
-from burnish_engine.models.families.experts import ExpertRole
+from burnish_engine.models.families.experts import NORMED_ROLES, ExpertRole
 from burnish_kernels.adamw.layout import Segment
 from burnish_kernels.eight_bit_linear.op import CODES
 from burnish_kernels.grouped_linear.tiles import unpacking_pays
@@ -102,6 +102,7 @@ class ExpertBuilder:
             vectors.get("router_bias"),
             vectors.get("selection_bias"),
             vectors.get("shared_gate"),
+            {role: vectors[role] for role in NORMED_ROLES if role in vectors},
         )
 
     def sizes(self, weights: ExpertWeights) -> ExpertSizes:

@@ -18,10 +18,10 @@ class SharedExpert:
 
     Args:
         maps: its two maps, gate before up in the first one's outputs.
-        gate_1H: projection to the logit of its scale.
+        gate_1H: projection to the logit of its scale; None: nothing scales it.
     """
 
-    def __init__(self, maps: FeedForwardMaps, gate_1H: torch.Tensor) -> None:
+    def __init__(self, maps: FeedForwardMaps, gate_1H: torch.Tensor | None) -> None:
         self.maps, self._gate_1H = maps, gate_1H
 
     def forward(
@@ -34,7 +34,7 @@ class SharedExpert:
         xa_down: torch.Tensor | None,
         out: torch.Tensor,
         chunk: int,
-    ) -> torch.Tensor:
+    ) -> torch.Tensor | None:
         """Compute the expert's output, not scaled yet.
 
         Args:
@@ -47,7 +47,7 @@ class SharedExpert:
             chunk: number of this chunk of tokens.
 
         Returns:
-            The factor `[T]` of each token's output.
+            The factor `[T]` of each token's output; None where nothing scales it.
         """
         first, second = self.maps.gate_up, self.maps.down
         gate_up = first.forward(x_TE, gate_up, chunk=chunk, codes=codes)
@@ -57,6 +57,8 @@ class SharedExpert:
             xa_gate_up.copy_(first.adapted_input(x_TE))
         if xa_down is not None:
             xa_down.copy_(second.adapted_input(activated_TE))
+        if self._gate_1H is None:
+            return None
         return linear(x_TE[:, : first.inputs], self._gate_1H).sigmoid_().view(-1)
 
     def backward(
@@ -64,7 +66,7 @@ class SharedExpert:
         x_TE: torch.Tensor,
         codes: EightBitRows | None,
         dout_TH: torch.Tensor,
-        scale_T: torch.Tensor,
+        scale_T: torch.Tensor | None,
         *,
         gate_up: torch.Tensor | None,
         xa_gate_up: torch.Tensor | None,
@@ -77,7 +79,7 @@ class SharedExpert:
             x_TE: normalized stream, as in `forward`.
             codes: its codes, where the first map's output was not saved and products have 8 bits.
             dout_TH: gradient of the scaled output.
-            scale_T: factor that `forward` returned.
+            scale_T: factor that `forward` returned, or None.
             gate_up: output of the first map, where it was saved.
             xa_gate_up: XAᵀ of the input, where it was saved.
             xa_down: XAᵀ of the activation.
@@ -87,16 +89,24 @@ class SharedExpert:
         if gate_up is None:
             gate_up, xa_gate_up = first.forward(x_TE, chunk=chunk, codes=codes), first.adapted_input(x_TE)
         dy_TE = second.new_gradient(len(dout_TH), dout_TH)
-        torch.mul(dout_TH, scale_T[:, None], out=dy_TE[:, : second.outputs])
+        if scale_T is None:
+            dy_TE[:, : second.outputs] = dout_TH
+        else:
+            torch.mul(dout_TH, scale_T[:, None], out=dy_TE[:, : second.outputs])
         dact_TI = not_none(second.input_gradient(dy_TE, chunk=chunk))
         made = self.maps.gradient(dy_TE, dact_TI, gate_up, not_none(xa_gate_up), xa_down, chunk=chunk)
         del dy_TE, dact_TI
-        # The scale's gradient times the scale is the sum of output times gradient, and equal to that of up times its
-        # gradient: the output is linear in up.
-        up_TI, dup_TI = gate_up[:, second.inputs :], made.gradient_TE[:, second.inputs : first.outputs]
-        dlogit_T = (up_TI * dup_TI).sum(1).mul_(1 - scale_T)
-        del gate_up, up_TI
+        dlogit_T = None if scale_T is None else self._logit_gradient(gate_up, made.gradient_TE, scale_T)
+        del gate_up
         dx_TH = not_none(first.input_gradient(made.gradient_TE, chunk=chunk, largest_T=made.largest_T))
         xa_TR = None if made.is_fused else xa_gate_up
         first.accumulate(made.gradient_TE, x_TE[:, : first.inputs], xa_TR, chunk=chunk, magnitudes=False)
-        return dx_TH.addr_(dlogit_T, self._gate_1H[0])
+        return dx_TH if dlogit_T is None else dx_TH.addr_(dlogit_T, not_none(self._gate_1H)[0])
+
+    def _logit_gradient(self, gate_up: torch.Tensor, dgate_up_TE: torch.Tensor, scale_T: torch.Tensor) -> torch.Tensor:
+        """Return the gradient of each token's logit."""
+        # The scale's gradient times the scale is the sum of output times gradient, and equal to that of up times its
+        # gradient: the output is linear in up.
+        first, second = self.maps.gate_up, self.maps.down
+        up_TI, dup_TI = gate_up[:, second.inputs :], dgate_up_TE[:, second.inputs : first.outputs]
+        return (up_TI * dup_TI).sum(1).mul_(1 - scale_T)

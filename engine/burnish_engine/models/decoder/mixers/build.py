@@ -11,6 +11,7 @@ from burnish_engine.models.decoder.mixers.gated_attention.mixer import build_gat
 from burnish_engine.models.decoder.mixers.gated_delta.mixer import build_gated_delta
 from burnish_engine.models.decoder.mixers.mixer import Mixer
 from burnish_engine.models.decoder.mixers.short_conv.mixer import build_short_conv
+from burnish_engine.models.decoder.mixers.value_norm_attention.mixer import build_value_norm_attention
 from burnish_engine.models.decoder.rope_tables import PositionTables
 
 _BUILDERS: dict[LayerKind, Callable[[DecoderSpec, int, Tensors, PositionTables], Mixer]] = {
@@ -33,4 +34,6 @@ def build_mixer(spec: DecoderSpec, index: int, own: Tensors, tables: PositionTab
     build = _BUILDERS[spec.layers[index].kind]
     if build is build_attention and spec.attention_gate:
         return build_gated_attention(spec, index, own, tables)
+    if build is build_attention and spec.value_norm:
+        return build_value_norm_attention(spec, index, own, tables)
     return build(spec, index, own, tables)

@@ -47,16 +47,24 @@ def _gated_attention(size: CacheSize) -> MixerCache:
     return GatedAttentionCache(_attention(size))
 
 
-_CACHES: dict[str, Callable[[CacheSize], MixerCache]] = {"attention": _attention, "gated_attention": _gated_attention}
+_CACHES: dict[str, Callable[[CacheSize], MixerCache]] = {
+    "attention": _attention, "gated_attention": _gated_attention, "value_norm_attention": _attention
+}  # fmt: skip
 """Caches that grow with the rows."""
 _SLOT_CACHES: dict[str, Callable[[PagedKeys], SlotCache]] = {
-    "attention": PagedAttentionCache, "gated_attention": GatedSlotCache
+    "attention": PagedAttentionCache, "gated_attention": GatedSlotCache, "value_norm_attention": PagedAttentionCache
 }  # fmt: skip
 """The same for slots, over pages."""
 _FIXED: dict[str, Callable[[int], ShortConvCache | GatedDeltaCache]] = {
     "short_conv": ShortConvCache, "gated_delta": GatedDeltaCache
 }  # fmt: skip
 """Caches that have as much memory for each row whatever its length, from the number of rows or slots."""
+
+
+def _own_keys(decoder: Decoder, name: str) -> list[int]:
+    """List the layers with one kind of mixer, but for those that use what another layer remembers."""
+    numbers = (layer.mixer.index for layer in decoder.layers if layer.mixer.name == name)
+    return [number for number in numbers if decoder.spec.keys_layer(number) == number]
 
 
 class MixerCaches:
@@ -71,7 +79,7 @@ class MixerCaches:
     def __init__(self, decoder: Decoder, lengths: Sequence[int], reserve: int) -> None:
         self._caches: dict[str, MixerCache] = {}
         for name in dict.fromkeys(layer.mixer.name for layer in decoder.layers):
-            layers = [layer.mixer.index for layer in decoder.layers if layer.mixer.name == name]
+            layers = _own_keys(decoder, name)
             size = CacheSize(decoder.spec, layers, lengths, reserve, decoder.dtype, decoder.device)
             self._caches[name] = _FIXED[name](len(lengths)) if name in _FIXED else _CACHES[name](size)
 
@@ -102,7 +110,7 @@ class SlotCaches:
         self._caches: dict[str, SlotCache] = {}
         self._keys: list[PagedKeys] = []
         for name in dict.fromkeys(layer.mixer.name for layer in decoder.layers):
-            layers = [layer.mixer.index for layer in decoder.layers if layer.mixer.name == name]
+            layers = _own_keys(decoder, name)
             if name in _FIXED:
                 self._caches[name] = _FIXED[name](len(table.length_S))
                 continue

@@ -88,6 +88,7 @@ class ConfigRules:
         fields: function from the config to the fields of `DecoderSpec` that are not the usual ones.
         layer_kinds: reader of each layer's kind.
         rotates: function from config and number of layers to which of them rotate queries and keys.
+        layer_fields: function from config and kinds of the layers to fields of each one's `LayerSpec`.
         ropes: function from config, size of a head and longest context to the ropes.
         window_on_request: whether the window counts only with `use_sliding_window`.
         width: function from config and number of experts to the width of a feed-forward, or of one expert.
@@ -104,6 +105,9 @@ class ConfigRules:
     fields: Callable[[Config], dict[str, Any]] = lambda _config: {}
     layer_kinds: KindsReader = usual_kinds
     rotates: Callable[[Config, int], list[bool]] = lambda _config, count: [True] * count
+    layer_fields: Callable[[Config, Sequence[LayerKind]], list[dict[str, Any]]] = lambda _config, kinds: (
+        [{}] * len(kinds)
+    )
     ropes: Callable[[Config, int, int], Ropes] = usual_ropes
     window_on_request: bool = False
     width: Callable[[Config, int], int] = usual_width

@@ -65,6 +65,7 @@ class GgufRules:
             below a block of the file.
         numbers: names below a layer of parameters of one number, and the whole keys under which the file has that of
             each layer.
+        merges_as: llama.cpp's name of a vocabulary in SentencePiece's style that merges by a list; empty: by scores.
     """
 
     architecture: str
@@ -82,6 +83,7 @@ class GgufRules:
     modules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
     numbers: Mapping[str, str] = field(default_factory=dict)
+    merges_as: str = ""
 
     @property
     def has_mtp(self) -> bool:

@@ -10,6 +10,8 @@ from burnish_engine.contract.facts.facts import ExpertSpec
 
 COUNT_KEYS = ("num_experts", "num_local_experts")
 """Keys of config.json that give the number of experts, the first that is there."""
+SLOT_KEYS = ("num_experts_per_tok", "top_k_experts")
+"""Keys of config.json that give the number of a token's experts, the first that is there."""
 MOST_EXPERTS = 4096
 """Most experts of a layer that are believed: a name is listed for each of their tensors."""
 
@@ -23,12 +25,16 @@ class Mixture:
         size_key: key of an expert's width.
         fields: function from the config to the fields of `ExpertSpec` that are not the usual ones.
         layers: function from config and number of layers to which layers are mixtures.
+        slots_key: key of the number of a token's experts.
+        count: function from the config to the number of experts; None: the usual keys have it.
     """
 
     usual_count: int
     size_key: str = "intermediate_size"
     fields: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda _config: {}
     layers: Callable[[Mapping[str, Any], int], list[bool]] = lambda _config, count: [True] * count
+    slots_key: str = "num_experts_per_tok"
+    count: Callable[[Mapping[str, Any]], int] | None = None
 
     @property
     def has_dense_width(self) -> bool:
@@ -47,7 +53,7 @@ class Mixture:
         """
         if not count:
             return None
-        slots = int(config["num_experts_per_tok"])
+        slots = int(config[self.slots_key])
         if not 0 < slots <= count:
             raise ValueError(f"{slots} of {count} experts a token")
         if config.get("router_jitter_noise"):

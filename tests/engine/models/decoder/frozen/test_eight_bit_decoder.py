@@ -193,7 +193,8 @@ def test_loss_and_gradients_are_those_of_the_rounded_operands(folders, way, monk
     assert parity.distance(found, wanted) < share * parity.distance(exact, wanted)
     monkeypatch.undo()
     _, short = parity.fast(*folders, dtype=torch.bfloat16, **WAYS[way]).gradients(BATCH)
-    assert parity.distance(short, exact) < 1.5 * parity.distance(wanted, exact)
+    lent = parity.model_source(folders[0]).spec.has_lent_keys  # with gradients of several layers in bf16
+    assert parity.distance(short, exact) < (1.8 if lent else 1.5) * parity.distance(wanted, exact)
 
 
 @pytest.mark.full

@@ -61,7 +61,7 @@ class StoringAttention(MixFunction):
         assert isinstance(mixer, AttentionMixer)
         shape, (q_TND, k_TMD, v_TMD) = mixer.shape, inputs
         out_TND = mixer.by_head(out_TK)
-        self.write(mixer.index, k_TMD, v_TMD)
+        self.write(mixer.keys_layer, k_TMD, v_TMD)
         if not use_kernels(q_TND) and shape.softcap is None and mixer.sinks_N is None:
             self._on_cpu(shape, q_TND, k_TMD, v_TMD, out_TND)
             return
@@ -129,8 +129,8 @@ class CachedAttention(MixFunction):
     def __call__(self, mixer: Mixer, inputs: tuple[torch.Tensor, ...], out_TK: torch.Tensor) -> None:
         assert isinstance(mixer, AttentionMixer)
         shape, (q_BND, k_BMD, v_BMD) = mixer.shape, inputs
-        self.cache.append(mixer.index, k_BMD, v_BMD)
-        keys_XLD, values_XLD, hidden_B1L = self.cache.visible(mixer.index, shape.window)
+        self.cache.append(mixer.keys_layer, k_BMD, v_BMD)
+        keys_XLD, values_XLD, hidden_B1L = self.cache.visible(mixer.keys_layer, shape.window)
         q_XGD = q_BND.reshape(-1, shape.heads // shape.kv_heads, shape.head_dim).float()
         scores_XGL = torch.bmm(q_XGD * shape.scale, keys_XLD.float().transpose(1, 2))
         if shape.softcap is not None:

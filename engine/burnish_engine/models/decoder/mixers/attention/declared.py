@@ -59,10 +59,10 @@ class AttentionDeclaration(MixerDeclaration):
         if not spec.qk_norm:  # rotated in place
             return found
         if spec.qk_norm_whole:
-            inverses = (_rotated(name, is_fp32=True) for name in ("q_inverse_T", "k_inverse_T"))
-            return (*found, _rotated("qk_TXD", spec.num_heads + spec.num_kv_heads, spec.head_dim), *inverses)
+            inverses = (rotated(name, is_fp32=True) for name in ("q_inverse_T", "k_inverse_T"))
+            return (*found, rotated("qk_TXD", spec.num_heads + spec.num_kv_heads, spec.head_dim), *inverses)
         heads = {"q_TND": spec.num_heads, "k_TMD": spec.num_kv_heads}
-        return (*found, *(_rotated(name, count, spec.head_dim) for name, count in heads.items()))
+        return (*found, *(rotated(name, count, spec.head_dim) for name, count in heads.items()))
 
     @override
     def moved(self, spec: DecoderSpec) -> Moved:
@@ -89,7 +89,7 @@ def _seen(span: float, window: int | None) -> float:
     return window * (1 - window / (2 * span))
 
 
-def _rotated(name: str, *per_token: int, is_fp32: bool = False) -> LayerTensor:
+def rotated(name: str, *per_token: int, is_fp32: bool = False) -> LayerTensor:
     """Declare normalized and rotated queries or keys, or what their norms found: outside the projection's output."""
     kept = levels("all", "rotated")
     return LayerTensor(
@@ -116,9 +116,10 @@ def _width(spec: DecoderSpec) -> int:
 
 def paged_tensors(spec: DecoderSpec) -> int:
     """Return how many tensors of pages a model has: keys and values of each layer that keeps them."""
-    return 2 * sum("attention" in layer.kind for layer in spec.layers)
+    return 2 * sum(layer.attends and layer.keys != "borrowed" for layer in spec.layers)
 
 
 def page_bytes(spec: DecoderSpec, number_bytes: int) -> int:
     """Return the bytes of a page of 64 tokens in all layers of a model, given those of a number."""
-    return paged_tensors(spec) * spec.num_kv_heads * PAGE * spec.head_dim * number_bytes
+    own = [spec.of_layer(layer) for layer in spec.layers if layer.attends and layer.keys != "borrowed"]
+    return 2 * sum(one.num_kv_heads * one.head_dim for one in own) * PAGE * number_bytes

@@ -61,15 +61,17 @@ class KVCache:
     ) -> None:
         self.columns = max(lengths)
         self.pads = [self.columns - length for length in lengths]
-        self._heads = spec.num_kv_heads
+        self._rows = len(lengths)
         self._most = self.columns + reserve
         self._capacity = self.columns + min(reserve, INITIAL_RESERVE)
         # Zeros, not uninitialized memory: a hidden NaN times a probability of 0 is NaN.
-        shape = (len(lengths) * self._heads, self._capacity, spec.head_dim)
-        self._layers = {
-            layer: (torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape, dtype=dtype, device=device))
-            for layer in (range(spec.num_layers) if layers is None else layers)
-        }
+        self._layers = {}
+        for layer in range(spec.num_layers) if layers is None else layers:
+            own = spec.of_layer(spec.layers[layer])
+            shape = (self._rows * own.num_kv_heads, self._capacity, own.head_dim)
+            self._layers[layer] = (
+                torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape, dtype=dtype, device=device)
+            )  # fmt: skip
         self._device = device
         self._hidden_B1L: torch.Tensor | None = None
 
@@ -130,9 +132,10 @@ class KVCache:
                 self._by_row(keys_XCD).index_select(0, kept).flatten(0, 1),
                 self._by_row(values_XCD).index_select(0, kept).flatten(0, 1),
             )
+        self._rows = len(rows)
 
     def _by_row(self, cached_XCD: torch.Tensor) -> torch.Tensor:
-        return cached_XCD.view(-1, self._heads, *cached_XCD.shape[1:])
+        return cached_XCD.unflatten(0, (self._rows, -1))
 
     def _grow(self) -> None:
         self._capacity = max(self.columns + 1, min(self._most, self.columns + self.columns // 2))

@@ -77,6 +77,16 @@ class AttentionMixer(Mixer):
     query_factor_D: torch.Tensor | None = None
     sinks_N: torch.Tensor | None = None
 
+    @property
+    def keys_layer(self) -> int:
+        """Number of the layer whose keys and values it attends to."""
+        return self.index
+
+    @property
+    def key_heads(self) -> int:
+        """Number of key heads in its projection."""
+        return self.shape.kv_heads
+
     @override
     def prepare(self, mixer_pass: MixerPass) -> None:
         own, buffers = mixer_pass.own, mixer_pass.buffers
@@ -161,7 +171,7 @@ class AttentionMixer(Mixer):
             self.table_PR,
             self._positions(mixer_pass),
             num_heads=s.heads,
-            num_kv_heads=s.kv_heads,
+            num_kv_heads=self.key_heads,
             head_dim=s.head_dim,
             q_weight_D=self.q_norm,
             k_weight_D=self.k_norm,
@@ -205,7 +215,7 @@ class AttentionMixer(Mixer):
             self.table_PR,
             self._positions(mixer_pass),
             num_heads=s.heads,
-            num_kv_heads=s.kv_heads,
+            num_kv_heads=self.key_heads,
             head_dim=s.head_dim,
             q_weight_D=self.q_norm,
             k_weight_D=self.k_norm,
@@ -302,6 +312,7 @@ class WholeNormAttention(AttentionMixer):
 def build_attention(spec: DecoderSpec, index: int, own: Tensors, tables: PositionTables) -> AttentionMixer:
     """Build the attention of a layer; arguments as for `mixers.build.build_mixer`."""
     layer = spec.layers[index]
+    spec = spec.of_layer(layer)
     shape = AttentionShape(
         heads=spec.num_heads,
         kv_heads=spec.num_kv_heads,

@@ -53,12 +53,14 @@ class PagedKeys:
     def __init__(
         self, spec: DecoderSpec, layers: Sequence[int], pages: int, table: PageTable, dtype: torch.dtype
     ) -> None:
-        shape, device = (pages, spec.num_kv_heads, PAGE, spec.head_dim), table.table_SP.device
-        self.table = table
-        self.of_layer = {
-            layer: (torch.empty(shape, dtype=dtype, device=device), torch.empty(shape, dtype=dtype, device=device))
-            for layer in layers
-        }
+        self.table, device = table, table.table_SP.device
+        self.of_layer = {}
+        for layer in layers:
+            own = spec.of_layer(spec.layers[layer])
+            shape = (pages, own.num_kv_heads, PAGE, own.head_dim)
+            self.of_layer[layer] = (
+                torch.empty(shape, dtype=dtype, device=device), torch.empty(shape, dtype=dtype, device=device)
+            )  # fmt: skip
 
     def write(
         self, layer: int, k_TMD: torch.Tensor, v_TMD: torch.Tensor, *, page_T: torch.Tensor, place_T: torch.Tensor
@@ -167,7 +169,7 @@ class PagedAttention(MixFunction):
             q_BND,
             k_BMD,
             v_BMD,
-            *self.keys.of_layer[mixer.index],
+            *self.keys.of_layer[mixer.keys_layer],
             table.table_SP[:count],
             table.length_S[:count],
             scale=shape.scale,

@@ -54,7 +54,7 @@ def test_declared_scratch_is_what_kernels_ask_for(name):
     delta, width = spec.delta, 2
     sizes = Sizes(delta.key_heads, delta.value_heads, delta.key_dim, delta.value_dim)
     made = stacks(spec, AdapterSection(), spec.layers[0])
-    tensors = {one.name: one for one in declared_mixer(spec, "gated_delta").tensors(spec, made)}
+    tensors = {one.name: one for one in declared_mixer(spec, spec.layers[0]).tensors(spec, made)}
     for phase, backward in (("forward", False), ("backward", True)):
         parts = [tensors["gate_scratch"], tensors[f"{phase}_scratch"]]
         assert all(one.shape[0] == TOKENS for one in parts)

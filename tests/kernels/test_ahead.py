@@ -282,7 +282,7 @@ def test_a_configuration_of_few_capabilities_is_in_every_sample(monkeypatch):
 
 
 def test_what_is_wrong_is_said():
-    fine = {"op": "gather", "capability": 89, "shared_bytes": SHARED_BYTES, "spill_bytes": None}
+    fine = {"op": "gather", "name": "rows", "capability": 89, "shared_bytes": SHARED_BYTES, "spill_bytes": None}
     assert complaint(fine) == ""
     assert "shared" in complaint({**fine, "shared_bytes": SHARED_BYTES + 1})
     assert complaint({**fine, "capability": 90, "shared_bytes": SHARED_BYTES + 1}) == ""

@@ -126,9 +126,9 @@ def runs_activity(window):
     exported = summary("finished", 600, folder="/runs/e", name="invoice fields").model_copy(update={"export": job})
     waiting = summary("queued", 0, folder="/runs/w", name="second try").model_copy(update={"waits_for": "support-desk"})
     going = activities_of([summary("running", 240), exported, waiting])
-    left = (730.0, 95.0, None)
+    left = (Remaining.about(730.0), Remaining.about(95.0), None)
     board = window.activity.board
-    board.put("runs", [replace(one, left=Remaining.about(seconds)) for one, seconds in zip(going, left, strict=True)])
+    board.put("runs", [replace(one, left=known) for one, known in zip(going, left, strict=True)])
     fetched = Activity(
         "model", "Qwen/Qwen3-4B", "Qwen3 4B", "Downloading", 0.32, stage="2.6 of 8.1 GB", left=Remaining.about(300.0)
     )

@@ -31,7 +31,7 @@ from burnish_engine.bench.step import GIB, StepBench
 from burnish_engine.bench.step_options import StepOptions, parse_keep, parse_weights
 from burnish_engine.models.decoder.experts import expert_half
 from burnish_engine.models.decoder.experts.expert_half import ExpertHalf
-from burnish_engine.models.decoder.layer_types import SavedActivations, not_none
+from burnish_engine.models.decoder.layer_types import PassState, SavedActivations, not_none
 from burnish_engine.models.host_memory.copy_stream import CopyStream
 from burnish_engine.models.host_memory.offloader import HasOffloaded, Offloader
 from burnish_engine.train.fast import packed_batch
@@ -65,10 +65,12 @@ class RebuiltMetadata:
     Attributes:
         table_index_T: row of the rope table, per token.
         uploaded: what the micro-batch's buffer holds.
+        state: what layers leave for others.
     """
 
     table_index_T: torch.Tensor
     uploaded: Documents
+    state: PassState | None = None
 
     @property
     def documents(self) -> Documents:

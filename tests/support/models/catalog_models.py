@@ -73,7 +73,7 @@ def small_checkpoint(entry, folder):
     wrapper = shape.get("wrapper", "")
     config = {key: value for key, value in shape.items() if key not in _SHORT_FORMS}
     kinds = [_LAYER_TYPES[layer.kind] for layer in entry.spec.layers]
-    if len(set(kinds)) > 1:
+    if len(set(kinds)) > 1 or config["model_type"] == "exaone4":  # whose pattern without windows is 0
         config["layer_types"] = kinds
     if shape.get("all_attention"):
         config["layer_types"] = ["attention" for _ in kinds]
@@ -206,10 +206,11 @@ def _small(config, spec):
         pairs = int(spec.head_dim * config.get("partial_rotary_factor", 1.0)) // 2
         factors = {"short_factor": [1.0] * pairs, "long_factor": [1.0 + 1.35 * place for place in range(pairs)]}
         config["rope_scaling"] = {**config["rope_scaling"], **factors}
-    if spec.hidden_size == spec.num_heads * spec.head_dim and spec.delta is None:
+    fills = spec.hidden_size == spec.num_heads * spec.head_dim and spec.delta is None
+    if fills and config["model_type"] != "hunyuan_v1_dense":  # which needs it
         config.pop("head_dim", None)  # so that the small one's heads fill its width too
     small = shrink(config)
-    if config["model_type"].startswith("gemma4"):
+    if "rope_parameters" in config:
         del small["rope_scaling"]  # which would take the place of its ropes
     if (config["rope_scaling"] or {}).get("rope_type") == "longrope":  # out of reach of a test's short rows
         small |= {"original_max_position_embeddings": 1024, "max_position_embeddings": 4096}

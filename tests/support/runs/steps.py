@@ -24,7 +24,7 @@ def trainer(base, adapter, rows=(64, 128, 256), section=SECTION, keep="products"
     model = parity.fast(base, adapter, section=section, **made).model
     decoder = model.loaded.decoder
     height = tile_rows(decoder.spec.head_dim, decoder.dtype, model.device)
-    section_of = options.get("preference")
+    section_of = options.get("objective")
     content = "rows" if section_of is None else "labels" if section_of.learns_labels else "pairs"
     layouts = [BucketLayout(count, height, head_rows, content=content) for count in rows]
     decoder.chunk_feed_forward(options.pop("mlp_rows", 0))

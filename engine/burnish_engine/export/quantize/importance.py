@@ -38,8 +38,8 @@ from burnish_engine.models.generation.transformers_generate import evaluating
 from burnish_engine.models.saved_adapters.saved_adapter import PREFIX
 
 LONGEST_ROW = 2048
-_SHARED_GATE = "ffn_gate_inp_shexp.weight"
-"""End of the name of a linear layer that stays F32 in every file."""
+_IN_F32 = ("ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight")
+"""Ends of the names of linear layers that stay F32 in every file: routers, and gates of shared experts."""
 Columns = Callable[[str], torch.Tensor | None]
 """Function from the base name of a matrix to the order of its columns in the file; None where it is the same."""
 _Layers = list[tuple[str, torch.nn.Linear]]
@@ -141,7 +141,7 @@ def _layers(
             continue
         base = path.removeprefix(PREFIX).replace(".base_layer", "")  # PEFT's wrapping
         name = name_map(f"{base}.weight")
-        if name is not None and not name.endswith(_SHARED_GATE):
+        if name is not None and not name.endswith(_IN_F32):
             found.append((name, module))
             if (order := columns(f"{base}.weight")) is not None:
                 orders[input_name(name)] = order.to(module.weight.device)

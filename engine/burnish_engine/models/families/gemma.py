@@ -23,7 +23,7 @@ _TANH = ("gelu_pytorch_tanh", "gelu_new")  # llama.cpp's LLM_FFN_GELU
 
 
 def _gemma_fields(config: Config) -> dict[str, Any]:
-    activation = str(config["hidden_act"])
+    activation = str(config.get("hidden_act"))
     return {
         "activation": _TANH[0] if activation == "gelu" else activation,  # the first checkpoints' name of it
         "norm_one_plus": True,
@@ -35,7 +35,8 @@ def _gemma_fields(config: Config) -> dict[str, Any]:
 
 def _gemma2_fields(config: Config) -> dict[str, Any]:
     return {
-        **_gemma_fields({**config, "hidden_act": config["hidden_activation"]}),
+        **_gemma_fields(config),
+        "activation": str(config["hidden_activation"]),
         "attention_scale": float(config["query_pre_attn_scalar"]) ** -0.5,
         "attention_softcap": number(config, "attn_logit_softcapping"),
         "logit_softcap": number(config, "final_logit_softcapping"),

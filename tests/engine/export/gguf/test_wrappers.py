@@ -141,5 +141,5 @@ def test_a_model_whose_every_weight_was_trained_is_a_language_model(base, tmp_pa
     WholeModel(base, "bf16", CPU).save(tmp_path / "out")
     saved = open_model(str(tmp_path / "out"))
     assert saved.wrapper is None
-    assert saved.spec == base.spec
+    assert saved.spec == base.spec.model_copy(update={"mtp_layers": 0})  # transformers does not load them
     torch.testing.assert_close(logits(load_base(saved, "fp32", CPU)), logits(load_base(base, "fp32", CPU)))

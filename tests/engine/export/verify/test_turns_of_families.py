@@ -168,6 +168,7 @@ def learn(source, ids):
 
 def test_all_exported_families_of_the_catalog_are_here():
     families = {entry.spec.family for entry in catalog()} & EXPORTED_FAMILIES
+    families -= {"gemma4_text", "gemma4_unified_text"}  # `test_catalog_models` sends them the whole way
     assert families <= {(PUBLISHED | MIXTURES)[case[0]]["model_type"] for case in TURNS.values()}
 
 

@@ -19,7 +19,8 @@ from burnish_engine.models.transformers_path.plain import load_base
 from support.models.export import CPU, edit_json, tuned_model
 from support.models.small_mixtures import GPT_OSS, PUBLISHED, adapt_experts, make_mixture
 
-QWEN, _, OLMOE, MIXTRAL, LFM2, _ = (name for name in PUBLISHED if name != GPT_OSS)
+QWEN, OLMOE, MIXTRAL = "Qwen/Qwen3-30B-A3B", "allenai/OLMoE-1B-7B-0924", "mistralai/Mixtral-8x7B-v0.1"
+LFM2 = "LiquidAI/LFM2-8B-A1B"
 IDS = torch.arange(40).reshape(1, 40)
 
 

@@ -45,7 +45,7 @@ def adapters(tmp_path_factory):
 @pytest.mark.parametrize("objective", SECTIONS)
 def test_steps_over_preferences_repeat_to_the_bit(adapters, objective):
     base, known = adapters
-    options = {"preference": SECTIONS[objective], "rows": (64, 128, 256)}
+    options = {"objective": SECTIONS[objective], "rows": (64, 128, 256)}
     found = [train(trainer(base, known["lora"], **options), passes(objective), 2) for _ in range(2)]
     assert figures(found[0][0]) == figures(found[1][0])
     assert torch.equal(found[0][1], found[1][1])
@@ -70,7 +70,7 @@ def test_captured_steps_over_preferences_give_the_bits_of_eager_ones(adapters, o
     base, known = adapters
     found = []
     for graphs in (True, False):
-        changes = {"device": torch.device("cuda"), "graphs": graphs, "preference": SECTIONS[objective]}
+        changes = {"device": torch.device("cuda"), "graphs": graphs, "objective": SECTIONS[objective]}
         trained = trainer(base, known[kind], **changes, **options)
         results, param = train(trained, passes(objective), 2)
         assert trained.problem == ""

@@ -15,7 +15,16 @@ NOT_SHOWN = {
     "insert", "write", "setStyleSheet",
 }  # fmt: skip
 """Functions whose arguments nobody reads in the window: logs, names of properties, keys of caches and settings."""
-NAMES = {"Burnish.Studio", "DejaVu Sans Mono", "Cascadia Mono", "JetBrains Mono", "Segoe UI", "Noto Sans", "LM Studio", "burnish studio"}
+NAMES = {
+    "Burnish.Studio",
+    "DejaVu Sans Mono",
+    "Cascadia Mono",
+    "JetBrains Mono",
+    "Segoe UI",
+    "Noto Sans",
+    "LM Studio",
+    "burnish studio",
+}
 PLACE = re.compile(r"\{[^}]*\}")
 SENTENCE = re.compile(r"[A-Za-z]{2,}[^\s]* +[(A-Za-z0-9]")
 """Two words with a space between them: what a person reads, not a key."""

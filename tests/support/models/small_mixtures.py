@@ -203,7 +203,7 @@ def make_mixture(name, folder, *, hidden=128, size=64, mxfp4=False, tokenizer=ma
         for key, value in model.named_parameters():
             if (value.ndim == 1 or key.endswith("_bias")) and not key.endswith("A_log"):
                 one_plus = "qwen3_5" in config["model_type"] and not key.endswith("linear_attn.norm.weight")
-                scales = "norm" in key or "router." in key
+                scales = "norm" in key or ("router." in key and not key.endswith(".bias"))
                 value.normal_(1.0 if scales and not one_plus else 0.0, 0.2 if scales else 0.1)
                 if config["model_type"] == "gemma4_text" and key.endswith("q_norm.weight"):
                     value.mul_(value.numel() ** -0.5)  # scores are not scaled

@@ -171,7 +171,9 @@ def test_what_is_left_of_a_run_decides(made, monkeypatch):
     monkeypatch.setattr(
         run_setup,
         "check_fit",
-        lambda *_args, **_settings: SimpleNamespace(seconds=1000.0, memory_plan=None, coverage=None, times=(), samples=None),
+        lambda *_args, **_settings: SimpleNamespace(
+            seconds=1000.0, memory_plan=None, coverage=None, times=(), samples=None
+        ),
     )
     paths = made("fast", False, max_steps=5)
     monkeypatch.setattr(dry_run, "is_worthwhile", lambda *found: asked.append(found))

@@ -193,7 +193,7 @@ class Rush:
         return [request for request in self.held.asked[asked:] if request["method"] in STARTS]
 
     def shown(self):
-        """What a person reads on the page of what a press would start, by method."""
+        """Texts of the page on what a press would start, by method."""
         page = self.page
         if isinstance(page, RecipePage):
             return {"start": None if page.settings.busy.isVisible() else page.settings.recipe()}

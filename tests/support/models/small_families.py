@@ -248,7 +248,7 @@ def shrink(config):
 
 
 def _small_gemma4(config):
-    """Of Gemma 4 a turn of layers that lend keys, and one that borrows, where there are such."""
+    """Settings of a small Gemma 4: a turn of layers that lend keys, and one that borrows, where there are such."""
     if not config["model_type"].startswith("gemma4"):
         return {}
     turn, borrows = config["layer_types"].index("full_attention") + 1, bool(config.get("num_kv_shared_layers"))

@@ -119,7 +119,7 @@ def test_faults_in_it_are_named(change, words, tmp_path):
 
 
 def quantized(path, target, kind, matrix=None):
-    """What llama.cpp says against it; empty where it made the file."""
+    """Complaint of llama.cpp; empty where it made the file."""
     columns = read_importance(matrix) if matrix else None
     return quantize_file(path, target, GGUF_TYPES[kind].number, 1, lambda _line: None, columns)
 

@@ -97,7 +97,7 @@ def test_replies_decode_nf4_inside_the_product(parts, monkeypatch, kind):
 
 @pytest.mark.parametrize("tokens", [1, 8, 9])
 def test_replies_decode_fp8_inside_the_product(parts, monkeypatch, tokens):
-    """Of more than eight tokens the weight is unpacked first."""
+    """The weight is unpacked first for more than eight tokens."""
     weight, bias, a, b, x = parts
     stack = lora_linear.Stack(N, K, (lora_linear.StackedAdapter(32, 16, 5, 2.0),))
     whole = torch.zeros(stack.buffer_shape)

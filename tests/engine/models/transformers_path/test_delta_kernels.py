@@ -28,7 +28,7 @@ def torch_code(name):
 
 
 def apart(query, key, value, g, beta, cu_seqlens=None, **options):
-    """What fla's kernel computes, document by document."""
+    """Output of fla's kernel, document by document."""
     ends = cu_seqlens.tolist() if cu_seqlens is not None else [0, query.shape[1]]
     parts = [
         torch_code(RULE)(*(x[:, first:last] for x in (query, key, value)),

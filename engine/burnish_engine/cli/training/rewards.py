@@ -74,7 +74,7 @@ def _rollouts(recipe: Recipe, tokenizer: Any) -> Rollouts:
 
     found, left_out = prepare_rollouts(recipe, prepare(recipe, tokenizer).train, tokenizer)
     if left_out:
-        out.note(left_out)
+        err.note(left_out)  # the output may be a document
     return found
 
 

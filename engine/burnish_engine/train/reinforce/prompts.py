@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from burnish_engine.contract.errors import DataError
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.units import plural
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.scoring.rewards import answer
 from burnish_engine.train.reinforce.reward_sum import RewardSum
@@ -49,7 +50,7 @@ class PromptRows:
     @property
     def left_out_text(self) -> str:
         """Half a sentence on rows that no replies are written to; empty where there are none."""
-        return "; ".join(f"{count} rows: {why}" for why, count in self.left_out.items())
+        return "; ".join(f"{plural(count, 'row')}: {why}" for why, count in self.left_out.items())
 
 
 def last_reply(document: Document) -> tuple[int, int]:

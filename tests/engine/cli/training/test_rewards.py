@@ -45,6 +45,17 @@ def test_the_rows_own_replies_are_judged_without_loading_a_model(recipe, capsys,
     assert {one["rewards"]["distance"] for one in tried(capsys, str(recipe), "--own")} == {1.0}
 
 
+def test_rows_that_are_left_out_are_told_beside_the_document(recipe, capsys):
+    rows = [{"prompt": f"{n} + 1?", "completion": str(n + 1)} for n in range(12)]
+    write_jsonl(
+        recipe.parent / "rows.jsonl", [*rows, *[{"prompt": f"Why {n}?", "completion": "none"} for n in range(9)]]
+    )
+    assert main(["rewards", "try", str(recipe), "--own", "--json"]) == ExitCode.DONE
+    printed = capsys.readouterr()
+    assert all(one["wanted"] != "none" for one in json.loads(printed.out))
+    assert "has no number" in printed.err
+
+
 def test_a_recipe_without_rewards_is_refused(recipe, capsys):
     recipe.write_text('[model]\npath = "./base"\n[data]\nfiles = ["rows.jsonl"]\n')
     assert main(["rewards", "try", str(recipe)]) == ExitCode.USAGE

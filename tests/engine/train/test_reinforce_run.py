@@ -162,7 +162,7 @@ def test_rows_that_a_reward_cannot_judge_are_left_out_and_told(made):
     (paths.root.parent / "asked.jsonl").write_text(text + '{"prompt": "Cat?", "completion": "None."}\n')
     assert recipe.exists()
     assert run_training(paths).exit_code == ExitCode.DONE
-    assert any("1 rows: the row's own reply cannot be compared with" in one.message for one in of_kind(paths, Warned))
+    assert any("1 row: the row's own reply cannot be compared with" in one.message for one in of_kind(paths, Warned))
     assert set(of_kind(paths, RewardsGiven)[0].parts) == {"distance", "length"}
 
 

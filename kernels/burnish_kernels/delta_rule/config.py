@@ -44,12 +44,17 @@ _16_BITS = {
     "output": Config(64, 128, 4, 1),
     "dstates": Config(32, 0, 4, 2),
     "dvalues": Config(32, 64, 8, 1),
+    "ddecays": Config(32, 64, 4, 1),
     "dkeys": Config(64, 0, 8, 1),
     "last_states": Config(32, 0, 4, 1),
     "step": Config(32, 0, 4, 1),
 }
-_HOPPER = _16_BITS | {"dvalues": Config(64, 64, 8, 1), "dkeys": Config(64, 0, 4, 1)}
-"""The same for compute capability 9.0."""
+_HOPPER = _16_BITS | {
+    "dvalues": Config(64, 64, 4, 1),
+    "ddecays": Config(64, 128, 4, 1),
+    "dkeys": Config(64, 0, 4, 1),
+}
+"""The same for compute capability 9.0; there Triton 3.6 multiplies transposed tiles of less than 64 columns wrongly."""
 _32_BITS = {
     "solve": Config(0, 0, 4, 1),
     "project": Config(32, 32, 8, 1),
@@ -57,6 +62,7 @@ _32_BITS = {
     "output": Config(32, 32, 8, 1),
     "dstates": Config(16, 0, 8, 1),
     "dvalues": Config(16, 32, 8, 1),
+    "ddecays": Config(16, 32, 8, 1),
     "dkeys": Config(16, 0, 8, 1),
     "last_states": Config(16, 0, 8, 1),
     "step": Config(32, 0, 4, 1),

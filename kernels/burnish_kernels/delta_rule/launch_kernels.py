@@ -10,7 +10,11 @@ import torch
 import triton
 
 from burnish_kernels.delta_rule.config import Config, capability_of, config, precision, segments
-from burnish_kernels.delta_rule.gradients.kernel import delta_dkeys_kernel, delta_dvalues_kernel
+from burnish_kernels.delta_rule.gradients.kernel import (
+    delta_ddecays_kernel,
+    delta_dkeys_kernel,
+    delta_dvalues_kernel,
+)
 from burnish_kernels.delta_rule.kernel import delta_output_kernel, delta_project_kernel, delta_solve_kernel
 from burnish_kernels.delta_rule.scan.kernel import (
     delta_dstates_kernel,
@@ -27,6 +31,7 @@ FUNCTIONS = {
     "output": delta_output_kernel,
     "dstates": delta_dstates_kernel,
     "dvalues": delta_dvalues_kernel,
+    "ddecays": delta_ddecays_kernel,
     "dkeys": delta_dkeys_kernel,
     "last_states": delta_last_states_kernel,
     "step": delta_step_kernel,
@@ -83,21 +88,26 @@ class _Group:
         """Return the columns of these value heads, and what follows."""
         return o_TJ[:, self.value_heads.start * self.inputs.sizes.value_size :]
 
-    def gate_inputs(self) -> dict[str, torch.Tensor | int]:
-        own, given = self.value_heads, self.inputs
+    @property
+    def chunks(self) -> int:
+        return self.space.states_WNDE.shape[1]
+
+    def arguments(self) -> dict[str, Any]:
+        """Return inputs, scratch memory, sizes and constants as kernels name them."""
+        own, given, sizes, space = self.value_heads, self.inputs, self.inputs.sizes, self.space
+        q, k, v = self.parts(given.qkv_TC)
         return {
+            "q_ptr": q,
+            "k_ptr": k,
+            "v_ptr": v,
+            "qkv_stride": given.qkv_TC.stride(0),
             "b_ptr": given.b_TV[:, own],
             "a_ptr": given.a_TV[:, own],
             "a_log_ptr": given.a_log_V[own],
             "dt_bias_ptr": given.dt_bias_V[own],
             "b_stride": given.b_TV.stride(0),
             "a_stride": given.a_TV.stride(0),
-        }
-
-    def scratch(self, *names: str) -> dict[str, torch.Tensor]:
-        """Return parts of the scratch memory as kernels name them."""
-        space = self.space
-        known = {
+            "start_ptr": given.start_T,
             "gates_ptr": space.gates_4WP,
             "unit_q_ptr": space.q_GPD,
             "unit_k_ptr": space.k_GPD,
@@ -107,22 +117,18 @@ class _Group:
             "states_ptr": space.states_WNDE,
             "du_ptr": space.u_WPE if space.du_WPE is None else space.du_WPE,
             "dstates_ptr": space.dstates_WNDE,
-        }
-        return {f"{name}_ptr": known[f"{name}_ptr"] for name in names}
-
-    def common(self, *, values: bool = True) -> dict[str, Any]:
-        """Return sizes and constants that kernels share."""
-        sizes = self.inputs.sizes
-        found = {
             "T": self.rows,
-            "chunks": self.space.states_WNDE.shape[1],
+            "chunks": self.chunks,
+            "scale": sizes.key_size**-0.5,
             "W": self.heads * sizes.shared,
             "SHARED": sizes.shared,
-            "CHUNK": chunk_rows(self.inputs.qkv_TC.dtype),
+            "CHUNK": chunk_rows(given.qkv_TC.dtype),
             "D": sizes.key_size,
+            "E": sizes.value_size,
             "PRECISION": precision(),
+            "EXACT": precision(),
+            **segments(),
         }
-        return found | {"E": sizes.value_size} if values else found
 
     def config(self, kernel: str) -> Config:
         qkv_TC = self.inputs.qkv_TC
@@ -140,31 +146,16 @@ def launch_forward(
 ) -> None:
     """Fill `o_TJ`, and `states_RVDE` if wanted."""
     for group in _groups(inputs, workspace, heads_at_a_time, exact_states=last_R is not None):
-        common, scale = group.common(), inputs.sizes.key_size**-0.5
-        _launch_chunks(group, None)
-        _launch_states(group)
-        tile = group.config("output")
-        delta_output_kernel[(common["chunks"] * common["W"],)](
-            start_ptr=inputs.start_T,
-            **group.scratch("gates", "unit_q", "unit_k", "w", "u", "states"),
-            o_ptr=group.values(o_TJ),
-            o_stride=o_TJ.stride(0),
-            scale=scale,
-            **common,
-            **tile.constants(inputs.sizes),
-            **_options(tile),
-        )
+        grid = _by_value_head(group)
+        _launch(group, "solve", grid)
+        _launch(group, "project", grid, do_ptr=o_TJ, do_stride=0, BACKWARD=False)
+        _launch(group, "states", _by_segment(group, "states"))
+        _launch(group, "output", grid, o_ptr=group.values(o_TJ), o_stride=o_TJ.stride(0))
         if last_R is not None and states_RVDE is not None and len(last_R):
-            tile = group.config("last_states")
-            delta_last_states_kernel[len(last_R), common["W"], common["E"] // tile.constants(inputs.sizes)["BLOCK"]](
-                last_ptr=last_R,
-                start_ptr=inputs.start_T,
-                **group.scratch("gates", "unit_k", "w", "u", "states"),
-                behind_ptr=states_RVDE[:, group.value_heads],
-                behind_stride=states_RVDE.stride(0),
-                **common,
-                **tile.constants(inputs.sizes),
-                **_options(tile),
+            behind = states_RVDE[:, group.value_heads]
+            places = len(last_R), behind.shape[1], _blocks(group, "last_states")
+            _launch(
+                group, "last_states", places, last_ptr=last_R, behind_ptr=behind, behind_stride=states_RVDE.stride(0)
             )
 
 
@@ -180,57 +171,19 @@ def launch_backward(
 ) -> None:
     """Fill the gradients."""
     for group in _groups(inputs, workspace, heads_at_a_time, backward=True):
-        common, scale = group.common(), inputs.sizes.key_size**-0.5
-        do = group.values(do_TJ)
-        _launch_chunks(group, do)
-        _launch_states(group)
-        tile = group.config("dstates")
-        delta_dstates_kernel[_scan_grid(group, tile)](
-            do_ptr=do,
-            start_ptr=inputs.start_T,
-            **group.scratch("gates", "unit_q", "unit_k", "w", "du", "dstates"),
-            do_stride=do_TJ.stride(0),
-            scale=scale,
-            **common,
-            **tile.constants(inputs.sizes),
-            **segments(),
-            **_options(tile),
-        )
-        q, k, v = group.parts(inputs.qkv_TC)
+        own, grid = group.value_heads, _by_value_head(group)
+        do = {"do_ptr": group.values(do_TJ), "do_stride": do_TJ.stride(0)}
         dq, dk, dv = group.parts(dqkv_TC)
-        chunk_inputs = {
-            "do_ptr": do,
-            **group.scratch("gates", "unit_q", "unit_k", "inverse", "u", "du", "states", "dstates"),
-            "do_stride": do_TJ.stride(0),
-            "qkv_stride": inputs.qkv_TC.stride(0),
-            "dqkv_stride": dqkv_TC.stride(0),
-            "scale": scale,
-            **common,
-        }
-        tile = group.config("dvalues")
-        delta_dvalues_kernel[(common["chunks"] * common["W"],)](
-            v_ptr=v,
-            **group.gate_inputs(),
-            start_ptr=inputs.start_T,
-            dv_ptr=dv,
-            db_ptr=db_TV[:, group.value_heads],
-            da_ptr=da_TV[:, group.value_heads],
-            db_stride=db_TV.stride(0),
-            da_stride=da_TV.stride(0),
-            **chunk_inputs,
-            **tile.constants(inputs.sizes),
-            **_options(tile),
-        )
-        tile = group.config("dkeys")
-        delta_dkeys_kernel[(common["chunks"] * group.heads,)](
-            q_ptr=q,
-            k_ptr=k,
-            dq_ptr=dq,
-            dk_ptr=dk,
-            **chunk_inputs,
-            **tile.constants(inputs.sizes),
-            **_options(tile),
-        )
+        dqkv = {"dq_ptr": dq, "dk_ptr": dk, "dv_ptr": dv, "dqkv_stride": dqkv_TC.stride(0)}
+        gates = {"db_ptr": db_TV[:, own], "db_stride": db_TV.stride(0)}
+        gates |= {"da_ptr": da_TV[:, own], "da_stride": da_TV.stride(0)}
+        _launch(group, "solve", grid)
+        _launch(group, "project", grid, **do, BACKWARD=True)
+        _launch(group, "states", _by_segment(group, "states"))
+        _launch(group, "dstates", _by_segment(group, "dstates"), **do)
+        _launch(group, "dvalues", grid, **do, **dqkv, **gates)
+        _launch(group, "ddecays", grid, **do, **gates)
+        _launch(group, "dkeys", (group.chunks * group.heads,), **do, **dqkv)
 
 
 def launch_step(
@@ -288,57 +241,28 @@ def _groups(
         yield _Group(inputs, first, heads, space)
 
 
-def _launch_chunks(group: _Group, do: torch.Tensor | None) -> None:
-    """Compute what each chunk needs of itself; with the output's gradient also its part in that of the new values."""
-    inputs, common = group.inputs, group.common()
-    q, k, v = group.parts(inputs.qkv_TC)
-    grid = (common["chunks"] * common["W"],)
-    solve, project = group.config("solve"), group.config("project")
-    delta_solve_kernel[grid](
-        q_ptr=q,
-        k_ptr=k,
-        **group.gate_inputs(),
-        start_ptr=inputs.start_T,
-        **group.scratch("gates", "unit_q", "unit_k", "inverse"),
-        qkv_stride=inputs.qkv_TC.stride(0),
-        **group.common(values=False),
-        **solve.constants(inputs.sizes),
-        EXACT=precision(),
-        **_options(solve),
-    )
-    delta_project_kernel[grid](
-        v_ptr=v,
-        do_ptr=v if do is None else do,
-        start_ptr=inputs.start_T,
-        **group.scratch("gates", "unit_q", "unit_k", "inverse", "w", "u", "du"),
-        qkv_stride=inputs.qkv_TC.stride(0),
-        do_stride=0 if do is None else do.stride(0),
-        scale=inputs.sizes.key_size**-0.5,
-        **common,
-        BACKWARD=do is not None,
-        **project.constants(inputs.sizes),
-        **_options(project),
-    )
+def _launch(group: _Group, kernel: str, grid: tuple[int, ...], **own: Any) -> None:
+    """Launch a kernel with what it takes of the group's arguments and of its own."""
+    function, tile = FUNCTIONS[kernel], group.config(kernel)
+    known = group.arguments() | own | tile.constants(group.inputs.sizes)
+    taken = {name: known[name] for name in function.arg_names if name in known}
+    function[grid](**taken, **_options(tile))
 
 
-def _launch_states(group: _Group) -> None:
-    """Compute the state before each chunk."""
-    tile = group.config("states")
-    sizes = {name: size for name, size in group.common().items() if name != "T"}
-    delta_states_kernel[_scan_grid(group, tile)](
-        start_ptr=group.inputs.start_T,
-        **group.scratch("gates", "unit_k", "w", "u", "states"),
-        **sizes,
-        **tile.constants(group.inputs.sizes),
-        **segments(),
-        **_options(tile),
-    )
+def _by_value_head(group: _Group) -> tuple[int]:
+    return (group.chunks * group.heads * group.inputs.sizes.shared,)
 
 
-def _scan_grid(group: _Group, tile: Config) -> tuple[int]:
-    common, sizes = group.common(), group.inputs.sizes
-    blocks = sizes.value_size // tile.constants(sizes)["BLOCK"]
-    return (triton.cdiv(common["chunks"], segments()["SEGMENT"]) * common["W"] * blocks,)
+def _by_segment(group: _Group, kernel: str) -> tuple[int]:
+    """Return the grid of a scan."""
+    heads = group.heads * group.inputs.sizes.shared
+    return (triton.cdiv(group.chunks, segments()["SEGMENT"]) * heads * _blocks(group, kernel),)
+
+
+def _blocks(group: _Group, kernel: str) -> int:
+    """Return the number of blocks of columns of a state."""
+    sizes = group.inputs.sizes
+    return sizes.value_size // group.config(kernel).constants(sizes)["BLOCK"]
 
 
 def _options(tile: Config) -> dict[str, Any]:

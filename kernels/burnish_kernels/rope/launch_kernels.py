@@ -152,7 +152,8 @@ def _spacing(q_TND: torch.Tensor) -> int:
 
 
 def _strides_agree(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape[0] == 1 or one.stride(0) == other.stride(0)  # views of a single token have any stride
+    """Compare the distances between tokens; views of a single token, and those without heads, have any."""
+    return one.shape[0] == 1 or not other.shape[1] or one.stride(0) == other.stride(0)
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:

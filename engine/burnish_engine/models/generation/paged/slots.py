@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from burnish_engine.contract.garbage import collection_paused
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.layer_types import SequenceMetadata
 from burnish_engine.models.decoder.mixers.attention.paged_cache import PageTable
@@ -283,7 +284,7 @@ class ReplySlots:
     def _capture(self, count: int) -> torch.cuda.CUDAGraph:
         graph, stream = torch.cuda.CUDAGraph(), _capture_stream(self.decoder.device)
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        with collection_paused(), torch.cuda.stream(stream):
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
                 self._step(count)

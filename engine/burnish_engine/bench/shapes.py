@@ -6,176 +6,29 @@ from typing import Any
 
 import torch
 
+from burnish_engine.advise.facts.catalog import shape_configs
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.families import family
 from burnish_engine.models.families.experts import SCALES
-from burnish_engine.models.families.further.apertus import APERTUS
-from burnish_engine.models.families.gemma import GEMMA3
-from burnish_engine.models.families.gpt_oss import GPT_OSS
-from burnish_engine.models.families.lfm import LFM2, LFM2_MOE
-from burnish_engine.models.families.llama import LLAMA
-from burnish_engine.models.families.olmo import OLMOE
-from burnish_engine.models.families.qwen import QWEN2, QWEN2_MOE, QWEN3, QWEN3_MOE
-from burnish_engine.models.families.qwen3_5 import QWEN3_5, QWEN3_5_MOE
+from burnish_engine.models.families.qwen import QWEN2_MOE
 
-_QWEN3: dict[str, Any] = {
-    "model_type": QWEN3.model_type,
+_QWEN2_MOE: dict[str, Any] = {
+    "model_type": QWEN2_MOE.model_type,
     "vocab_size": 151936,
     "head_dim": 128,
-    "hidden_act": "silu",
-    "max_position_embeddings": 40960,
-    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 32768,
     "rope_theta": 1_000_000,
-}
-_LLAMA3: dict[str, Any] = {
-    "model_type": LLAMA.model_type,
-    "vocab_size": 128256,
-    "hidden_act": "silu",
-    "max_position_embeddings": 131072,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 500_000.0,
-    "rope_scaling": {
-        "rope_type": "llama3",
-        "factor": 32.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 8192,
-    },
-}
-_SMOLLM2 = _LLAMA3 | {
-    "rope_scaling": None,
-    "rope_theta": 100_000,
-    "vocab_size": 49152,
-    "max_position_embeddings": 8192,
-}
-_QWEN2 = _QWEN3 | {"model_type": QWEN2.model_type, "max_position_embeddings": 32768}
-_GEMMA3: dict[str, Any] = {
-    "model_type": GEMMA3.model_type,
-    "vocab_size": 262144,
-    "head_dim": 256,
-    "hidden_activation": "gelu_pytorch_tanh",
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1_000_000,
-    "rope_local_base_freq": 10000,
-    "query_pre_attn_scalar": 256,
-    "sliding_window_pattern": 6,
-}
-_LFM2: dict[str, Any] = {
-    "model_type": LFM2.model_type,
-    "vocab_size": 65536,
-    "head_dim": 64,
-    "max_position_embeddings": 128_000,
-    "norm_eps": 1e-5,
-    "rope_theta": 1_000_000,
-    "conv_L_cache": 3,
-    "block_auto_adjust_ff_dim": False,
-    "layer_types": ["full_attention" if layer in {2, 5, 8, 10, 12, 14} else "conv" for layer in range(16)],
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "tie_word_embeddings": False,
 }
 
-
-_QWEN3_MOE: dict[str, Any] = {
-    **_QWEN3,
-    "model_type": QWEN3_MOE.model_type,
-    "num_experts": 128,
-    "num_experts_per_tok": 8,
-    "moe_intermediate_size": 768,
-    "norm_topk_prob": True,
-}
-_QWEN3_5: dict[str, Any] = {
-    "model_type": QWEN3_5.model_type,
-    "vocab_size": 248320,
-    "max_position_embeddings": 262_144,
-    "rope_theta": 10_000_000,
-}
-_GPT_OSS: dict[str, Any] = {
-    "model_type": GPT_OSS.model_type,
-    "vocab_size": 201088,
-    "head_dim": 64,
-    "num_local_experts": 32,
-    "num_experts_per_tok": 4,
-    "sliding_window": 128,
-    "max_position_embeddings": 131_072,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 150_000,
-    "rope_scaling": {
-        "rope_type": "yarn",
-        "factor": 32.0,
-        "beta_fast": 32.0,
-        "beta_slow": 1.0,
-        "truncate": False,
-        "original_max_position_embeddings": 4096,
-    },
-    "quantization_config": {"quant_method": "mxfp4"},
-}
-_OLMOE: dict[str, Any] = {
-    "model_type": OLMOE.model_type,
-    "vocab_size": 50304,
-    "num_experts": 64,
-    "num_experts_per_tok": 8,
-    "max_position_embeddings": 4096,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10_000,
-}
-
-
-def _sizes(hidden: int, wide: int, layers: int, heads: int, kv_heads: int, *, tied: bool) -> dict[str, Any]:
-    return {
-        "hidden_size": hidden,
-        "intermediate_size": wide,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "tie_word_embeddings": tied,
-    }
-
-
-CONFIGS: dict[str, dict[str, Any]] = {
-    "smollm2-135m": {**_SMOLLM2, **_sizes(576, 1536, 30, 9, 3, tied=True)},
-    "smollm2-360m": {**_SMOLLM2, **_sizes(960, 2560, 32, 15, 5, tied=True)},
-    "qwen2.5-0.5b": {**_QWEN2, "head_dim": 64, **_sizes(896, 4864, 24, 14, 2, tied=True)},
-    "qwen2.5-1.5b": {**_QWEN2, **_sizes(1536, 8960, 28, 12, 2, tied=True)},
-    "qwen2.5-3b": {**_QWEN2, **_sizes(2048, 11008, 36, 16, 2, tied=True)},
-    "qwen3-0.6b": {**_QWEN3, **_sizes(1024, 3072, 28, 16, 8, tied=True)},
-    "qwen3-1.7b": {**_QWEN3, **_sizes(2048, 6144, 28, 16, 8, tied=True)},
-    "llama-3.2-1b": {**_LLAMA3, "head_dim": 64, **_sizes(2048, 8192, 16, 32, 8, tied=True)},
-    "gemma-3-1b": {
-        **_GEMMA3, "max_position_embeddings": 32768, "sliding_window": 512, **_sizes(1152, 6912, 26, 4, 1, tied=True),
-    },
-    "gemma-3-4b": {
-        **_GEMMA3, "max_position_embeddings": 131072, "sliding_window": 1024,
-        "rope_scaling": {"rope_type": "linear", "factor": 8.0}, **_sizes(2560, 10240, 34, 8, 4, tied=True),
-    },
-    "lfm2.5-350m": {**_LFM2, **_sizes(1024, 4608, 16, 16, 8, tied=True)},
-    "lfm2.5-1.2b": {**_LFM2, **_sizes(2048, 8192, 16, 32, 8, tied=True)},
-    "qwen3-4b": {**_QWEN3, **_sizes(2560, 9728, 36, 32, 8, tied=True)},
-    "qwen3.5-0.8b": {**_QWEN3_5, "linear_num_value_heads": 16, **_sizes(1024, 3584, 24, 8, 2, tied=True)},
-    "qwen3.5-4b": {**_QWEN3_5, **_sizes(2560, 9216, 32, 16, 4, tied=True)},
-    "qwen3.5-9b": {**_QWEN3_5, **_sizes(4096, 12288, 32, 16, 4, tied=False)},
-    "llama-3.1-8b": {**_LLAMA3, "head_dim": 128, **_sizes(4096, 14336, 32, 32, 8, tied=False)},
-    "llama-3.1-70b": {**_LLAMA3, "head_dim": 128, **_sizes(8192, 28672, 80, 64, 8, tied=False)},
-    "qwen3-14b": {**_QWEN3, **_sizes(5120, 17408, 40, 40, 8, tied=False)},
-    "qwen3-32b": {**_QWEN3, **_sizes(5120, 25600, 64, 64, 8, tied=False)},
-    "apertus-8b": {
-        "model_type": APERTUS.model_type, "vocab_size": 131072, **_sizes(4096, 21504, 32, 32, 8, tied=False),
-    },
-    "olmoe-1b-7b": {**_OLMOE, **_sizes(2048, 1024, 16, 16, 16, tied=False)},
-    "gpt-oss-20b": {**_GPT_OSS, **_sizes(2880, 2880, 24, 64, 8, tied=False)},
-    "lfm2-8b-a1b": {
-        **_LFM2, "model_type": LFM2_MOE.model_type, "moe_intermediate_size": 1792, "num_experts": 32,
-        "num_experts_per_tok": 4,
-        "layer_types": ["full_attention" if layer in {2, 6, 10, 14, 18, 21} else "conv" for layer in range(24)],
-        **_sizes(2048, 7168, 24, 32, 8, tied=True),
-    },
-    "qwen1.5-moe-a2.7b": {
-        **_QWEN2, "model_type": QWEN2_MOE.model_type, "head_dim": 128, **_sizes(2048, 5632, 24, 16, 16, tied=False),
-    },
-    "qwen3.5-35b-a3b": {
-        **_QWEN3_5, "model_type": QWEN3_5_MOE.model_type, **_sizes(2048, 512, 40, 16, 2, tied=False),
-    },
-    "qwen3-30b-a3b": {**_QWEN3_MOE, **_sizes(2048, 6144, 48, 32, 4, tied=False)},
-}  # fmt: skip
-"""Name to the keys of config.json that a decoder is built from."""
+CONFIGS: dict[str, dict[str, Any]] = {**shape_configs(), "qwen1.5-moe-a2.7b": _QWEN2_MOE}
+"""Name to the keys of config.json that a decoder is built from: the catalog's shapes, and one that it does not list."""
 
 
 def shape(name: str, layers: int = 0) -> DecoderSpec:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from burnish_engine.advise.facts.catalog import catalog
 from burnish_engine.bench import shapes, step
 from burnish_engine.bench.documents import LAST_ID, packs, preference_documents, recorded_packs
 from burnish_engine.bench.step import StepBench, kind_of, summarize
@@ -17,7 +16,6 @@ from burnish_engine.contract.errors import DoesNotFitError, UsageError
 from burnish_engine.contract.garbage import collect_seldom
 from burnish_engine.models.decoder.frozen.coded_weights import Nf4CodedWeight, StoredCodedWeight
 from burnish_engine.models.decoder.frozen.matrix_weights import QuantizedWeight
-from burnish_engine.models.families import family
 from burnish_kernels.moe_route import op as moe_route
 
 VOCABULARY = 40_064
@@ -151,19 +149,9 @@ def test_8_bit_products_in_fp32_are_not_measured():
         StepBench(options(products="fp8"))
 
 
-UNLISTED = {"qwen1.5-moe-a2.7b": {14_315_784_192}}
-"""Published weights of models that are not in the catalog."""
-
-
 @pytest.mark.parametrize("name", [name for name in shapes.CONFIGS if name != "tiny"])
-def test_every_shape_is_as_large_as_its_model_and_has_a_vocabulary_for_the_documents(name):
-    spec = shapes.shape(name)
-    assert spec.vocab_size > LAST_ID
-    called = {"llama-3.1-70b": "llama-3.3-70b"}.get(name, name)
-    published = {model.parameters for model in catalog() if called in model.name.lower()} | UNLISTED.get(name, set())
-    if name != "gpt-oss-20b":  # its experts are stored packed
-        (weights,) = published
-        assert sum(map(math.prod, family(spec.family).tensors(spec).values())) == pytest.approx(weights, rel=1e-6)
+def test_every_shape_is_known_and_has_a_vocabulary_for_the_documents(name):
+    assert shapes.shape(name).vocab_size > LAST_ID
 
 
 @pytest.mark.full

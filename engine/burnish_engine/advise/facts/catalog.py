@@ -58,9 +58,14 @@ def published_config(model_type: str) -> dict[str, Any]:
     Args:
         model_type: name of the type, as in config.json.
     """
+    return next((config for config in shape_configs().values() if config["model_type"] == model_type), {})
+
+
+@functools.cache
+def shape_configs() -> dict[str, dict[str, Any]]:
+    """Return what config.json says of each shape in the catalog, by the shape's name."""
     document = tomllib.loads((assets_dir() / "models.toml").read_text(encoding="utf-8"))
-    shapes = document["shape"].values()
-    return next((_expand(_NO_WINDOW | shape) for shape in shapes if shape["model_type"] == model_type), {})
+    return {name: _expand(_NO_WINDOW | shape) for name, shape in document["shape"].items()}
 
 
 def find_model(name: str, models: Iterable[CatalogModel] | None = None) -> CatalogModel | None:

@@ -72,7 +72,7 @@ HOPPER = {
         64, KernelConfig(2, 32, 8, 3, 128, 1), KernelConfig(2, 32, 8, 2, 128, 1), KernelConfig(4, 32, 4, 3)
     ),
     (256, 1): AttentionConfig(64, KernelConfig(1, 32, 4, 2), KernelConfig(1, 16, 4, 2), KernelConfig(1, 32, 8, 2)),
-    (256, 2): AttentionConfig(64, KernelConfig(1, 32, 4, 2), KernelConfig(1, 16, 4, 2), KernelConfig(4, 32, 8, 2)),
+    (256, 2): AttentionConfig(64, KernelConfig(2, 32, 8, 3), KernelConfig(2, 32, 8, 3), KernelConfig(4, 64, 8, 2)),
     (512, 1): AttentionConfig(32, KernelConfig(1, 32, 8, 1), KernelConfig(1, 16, 8, 1), KernelConfig(1, 16, 8, 1)),
     (512, 2): AttentionConfig(32, KernelConfig(1, 32, 8, 1), KernelConfig(1, 16, 8, 1), KernelConfig(2, 16, 8, 1)),
 }

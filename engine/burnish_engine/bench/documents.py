@@ -16,7 +16,7 @@ MEDIAN_LOG, SIGMA_LOG = 5.2, 0.9
 """Mean and standard deviation of the natural logarithm of a length: the median is 181 tokens."""
 SHORTEST, LONGEST = 16, 2048
 _PREFERENCES = 20_000
-FIRST_ID, LAST_ID = 10, 40_000
+FIRST_ID, LAST_ID = 10, 30_000
 """Range of token ids: past the special tokens, within every vocabulary."""
 
 

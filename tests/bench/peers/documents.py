@@ -8,7 +8,7 @@ COUNT = 20_000
 LONGEST = 2048
 SHORTEST = 16
 MEDIAN_LOG, SIGMA_LOG = 5.2, 0.9  # of the length's natural logarithm: a median of 181 tokens
-FIRST_ID, LAST_ID = 10, 40_000  # past the special tokens, within every vocabulary
+FIRST_ID, LAST_ID = 10, 30_000  # past the special tokens, within every vocabulary
 
 
 def documents(count: int = COUNT, seed: int = 0, length: int = 0) -> list[np.ndarray]:

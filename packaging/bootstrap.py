@@ -19,6 +19,7 @@ pip's own variables and configuration files keep working.
 """
 
 import sys
+from pathlib import Path
 
 # This file alone is read by whatever Python the launcher found, so it is written in the language of Python 3.6.
 MIN_PYTHON = (3, 11)
@@ -36,6 +37,7 @@ def main() -> int:
             "again.\n"
         )
         return EXIT_ENVIRONMENT
+    sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "engine"))
     from setup_commands import main as carry_out
 
     return carry_out(sys.argv[1:], __doc__ or "")

@@ -8,10 +8,7 @@ import time
 from pathlib import Path
 
 from child_process import become, child_env, interrupt_on_sigterm, say
-from choose_builds import MAX_PYTHON, MIN_PYTHON, choose
-from machine_facts import detect
 from run_checks import run_checks
-from setup_checks import NO_SPACE, STOPPED, USAGE, SetupProblem
 from venv_install import Setup
 from venv_state import (
     PLACE,
@@ -25,6 +22,10 @@ from venv_state import (
     venv_python,
     write_stamp,
 )
+
+from burnish_engine.install.machine.choose_builds import MAX_PYTHON, MIN_PYTHON, choose
+from burnish_engine.install.machine.machine_facts import detect
+from burnish_engine.install.machine.setup_checks import NO_SPACE, STOPPED, USAGE, SetupProblem
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"

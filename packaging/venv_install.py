@@ -17,20 +17,7 @@ from pathlib import Path
 
 import llama_plan
 from child_process import child_env, pip_env, run_logged, say, tail
-from choose_builds import KERNEL_CAPABILITY, LLAMA_VERSION, TORCH_VERSION, Choice, torch_index_for
 from locked import Lock, open_lock
-from machine_facts import Facts
-from pip_sources import read_pip_sources
-from setup_checks import (
-    GB,
-    SPACE_NEEDED,
-    DiskNeed,
-    SetupProblem,
-    check_space,
-    compiler_problem,
-    pip_problem,
-    trial_problem,
-)
 from venv_state import (
     LOG,
     clear,
@@ -42,6 +29,26 @@ from venv_state import (
     torch_build,
 )
 from venv_state import venv_python as python_of
+
+from burnish_engine.install.machine.choose_builds import (
+    KERNEL_CAPABILITY,
+    LLAMA_VERSION,
+    TORCH_VERSION,
+    Choice,
+    torch_index_for,
+)
+from burnish_engine.install.machine.machine_facts import Facts
+from burnish_engine.install.machine.pip_sources import read_pip_sources
+from burnish_engine.install.machine.setup_checks import (
+    GB,
+    SPACE_NEEDED,
+    DiskNeed,
+    SetupProblem,
+    check_space,
+    compiler_problem,
+    pip_problem,
+    trial_problem,
+)
 
 _TRIAL_TIMEOUT_S = 300
 _SOURCES = {"release": "release of Burnish", "cache": "pip's cache", "prebuilt": "package index"}
@@ -257,7 +264,9 @@ class Setup:
         gpu = self.choice.uses_gpu
         command = [
             str(python_of(self.venv)),
-            str(Path(__file__).with_name("torch_trial.py")),
+            "-P",
+            "-m",
+            "burnish_engine.install.machine.torch_trial",
             *(["--gpu"] if gpu else []),
         ]
         env = {key: value for key, value in self._child().items() if key != "TRITON_INTERPRET"}

@@ -12,15 +12,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
-from machine_facts import version_tuple
+from burnish_engine.install.machine.file_lock import try_lock
+from burnish_engine.install.machine.machine_facts import version_tuple
 
 STAMP = "burnish-setup.json"
 LOCK = "setup.lock"
 LOG = "setup.log"
 PLACE = "the repository's place"
 _OURS = {STAMP, LOCK, LOG}
+_SHARED = "burnish_engine/install/machine/*.py"  # set-up code that the window uses too
 _VENV_ENTRIES = {
     "bin",
     "include",
@@ -129,7 +130,7 @@ def stamp_parts(root: Path, *, choice: str, python: tuple[int, ...]) -> dict[str
     return {
         "pyproject.toml": _digest([root / "pyproject.toml"]),
         "packaging/lock": _digest(sorted((here / "lock").glob("*.txt"))),
-        "packaging": _digest(sorted(here.glob("*.py"))),
+        "packaging": _digest(sorted([*here.glob("*.py"), *(root / "engine").glob(_SHARED)])),
         "the chosen builds": choice,
         "the Python version": ".".join(str(part) for part in python),
         PLACE: str(root),
@@ -171,32 +172,11 @@ def setup_lock(venv: Path, say: Callable[[str], None]) -> Iterator[None]:
     The operating system drops the lock when its holder ends, however that happens, so there are no stale ones.
     """
     with (venv / LOCK).open("a+b") as handle:
-        if not _try_lock(handle):
+        if not try_lock(handle):
             say("Another set-up is at work in this folder; waiting for it.")
-            while not _try_lock(handle):
+            while not try_lock(handle):
                 time.sleep(0.5)
         yield
-
-
-def _try_lock(handle: BinaryIO) -> bool:
-    if sys.platform == "win32":
-        import msvcrt
-
-        try:
-            handle.seek(0)
-            msvcrt.locking(handle.fileno(), msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-    import fcntl
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True  # some network file systems know no locks; better to continue than to refuse them
-    return True
 
 
 def _digest(files: list[Path]) -> str:

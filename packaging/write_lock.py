@@ -21,9 +21,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
-from choose_builds import LLAMA_VERSION, MAX_PYTHON, MIN_PYTHON, TORCH_VERSION, TRITON_VERSION, TRITON_WINDOWS_VERSION
 from locked import Pin, parse_pins, read_pins
 from packaging.markers import Marker
+
+from burnish_engine.install.machine.choose_builds import (
+    LLAMA_VERSION,
+    MAX_PYTHON,
+    MIN_PYTHON,
+    TORCH_VERSION,
+    TRITON_VERSION,
+    TRITON_WINDOWS_VERSION,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = Path(__file__).with_name("lock")

@@ -22,6 +22,7 @@ from support.sources import PACKAGES, ROOT, modules, source
 ENGINE_MAY_IMPORT = {
     "contract": set(),
     "hardware": {"contract"},
+    "install": {"contract"},
     "advise": {"contract", "hardware", "models", "scoring"},
     "runs": {"contract"},
     "channel": {"contract"},
@@ -55,6 +56,7 @@ ENGINE_MAY_IMPORT = {
     "demo": {"contract", "models", "data", "runs", "chat", "train", "export"},
     "cli": {
         "contract",
+        "install",
         "scoring",
         "hardware",
         "models",
@@ -92,6 +94,7 @@ SUBFOLDERS = {
     "burnish_engine.duel": ("sides", "measures", "verdict", ".", "report"),
     "burnish_engine.export": ("base", "weights", "gguf", "quantize", "checks", "verify", ".", "destinations"),
     "burnish_engine.hardware": ("gpu", "host", "."),
+    "burnish_engine.install": ("machine", "release", "files", "."),
     "burnish_engine.models": (
         "device", "families", "host_memory", "checkpoint", "saved_adapters", "decoder", "generation", "gguf",
         "transformers_path",
@@ -127,7 +130,8 @@ def forbidden(module, name):
     package, target = module.partition(".")[0], name.partition(".")[0]
     if package == "burnish_app":
         light = target not in {"torch", "triton", "transformers", "burnish_kernels"}
-        return not light or (target == "burnish_engine" and not name.startswith("burnish_engine.contract"))
+        ours = ("burnish_engine.contract", "burnish_engine.install")
+        return not light or (target == "burnish_engine" and not name.startswith(ours))
     if package == "burnish_kernels":
         return target in {"burnish_app", "burnish_engine"}
     mine, theirs = part_of(module), part_of(name)
@@ -255,7 +259,7 @@ def test_no_import_cycles_between_modules():
 
 LIGHT = {
     "burnish_app", "burnish_engine.contract", "burnish_engine.hardware", "burnish_engine.advise", "burnish_engine.duel",
-    "burnish_engine.hub", "burnish_engine.remote", "burnish_engine.cli",
+    "burnish_engine.hub", "burnish_engine.install", "burnish_engine.remote", "burnish_engine.cli",
 }  # fmt: skip
 """Packages all of whose modules load no torch."""
 LATE = (

@@ -4,12 +4,13 @@ import re
 import tomllib
 from pathlib import Path
 
-import choose_builds
 import pytest
 import write_lock
 from locked import Pin, normalized, parse_pins, read_pins
 from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
+
+from burnish_engine.install.machine import choose_builds
 
 ROOT = Path(__file__).resolve().parents[2]
 

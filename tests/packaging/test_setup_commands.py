@@ -6,8 +6,9 @@ from pathlib import Path
 import bootstrap
 import pytest
 import setup_commands
-from choose_builds import Choice
-from setup_checks import NO_SPACE, STOPPED, USAGE, SetupProblem
+
+from burnish_engine.install.machine.choose_builds import Choice
+from burnish_engine.install.machine.setup_checks import NO_SPACE, STOPPED, USAGE, SetupProblem
 
 
 def test_an_old_python_gets_a_paragraph(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

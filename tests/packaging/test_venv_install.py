@@ -10,9 +10,10 @@ import llama_plan
 import pytest
 import venv_install
 from child_process import child_env, pip_env, run_logged, tail
-from choose_builds import LLAMA_VERSION, Choice
-from machine_facts import Facts, Gpu
-from setup_checks import SPACE_NEEDED, DiskNeed
+
+from burnish_engine.install.machine.choose_builds import LLAMA_VERSION, Choice
+from burnish_engine.install.machine.machine_facts import Facts, Gpu
+from burnish_engine.install.machine.setup_checks import SPACE_NEEDED, DiskNeed
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from choose_builds import LLAMA_VERSION, TORCH_VERSION, TRITON_VERSION, TRITON_WINDOWS_VERSION
+
+from burnish_engine.install.machine.choose_builds import (
+    LLAMA_VERSION,
+    TORCH_VERSION,
+    TRITON_VERSION,
+    TRITON_WINDOWS_VERSION,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -92,6 +98,9 @@ def _checkout(root: Path) -> Path:
     writer = "import base64, hashlib, zipfile\nfrom pathlib import Path\ndef write_wheel"
     body = (root / "backend/stand_in_wheel.py").read_text(encoding="utf-8").split("\n\n\n", 1)[0]
     (root / "backend/stand_in_wheel.py").write_text(writer + body + "\n", encoding="utf-8")
+    shared = root / "engine/burnish_engine/install"
+    shutil.copytree(ROOT / "engine/burnish_engine/install/machine", shared / "machine")
+    (shared / "__init__.py").write_text("")
     for path in (ROOT / "packaging").glob("*.py"):
         shutil.copy(path, root / "packaging" / path.name)
     (root / "wheels").mkdir()

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from choose_builds import CUDA_LINES, Choice, choose, torch_index_for
-from machine_facts import Facts, Gpu
+
+from burnish_engine.install.machine.choose_builds import CUDA_LINES, Choice, choose, torch_index_for
+from burnish_engine.install.machine.machine_facts import Facts, Gpu
 
 GIB = 2**30
 RTX_3090 = Gpu("NVIDIA GeForce RTX 3090", (8, 6), 24 * GIB)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from machine_facts import Facts, Gpu
+from burnish_engine.install.machine.machine_facts import Facts, Gpu
 
 TORCH_VERSION = "2.13.0"
 # torch 2.13.0 requires this Triton exactly (its wheel's metadata); the Windows package follows with its own suffix.

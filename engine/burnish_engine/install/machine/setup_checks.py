@@ -130,7 +130,12 @@ def pip_problem(doing: str, log_tail: str, log: Path) -> SetupProblem:
 
 
 def trial_problem(
-    trial: Mapping[str, object], *, wants_gpu: bool, must_run_triton: bool, env: Mapping[str, str]
+    trial: Mapping[str, object],
+    *,
+    wants_gpu: bool,
+    must_run_triton: bool,
+    env: Mapping[str, str],
+    remake: str = "Start again with the folder .venv removed",
 ) -> str:
     """Describe what is wrong after installing, from the report of `torch_trial.py`; empty when all is well.
 
@@ -139,12 +144,13 @@ def trial_problem(
         wants_gpu: whether a build for the GPU was chosen.
         must_run_triton: whether the GPU is new enough for Burnish's kernels.
         env: environment of the process.
+        remake: advice how to make the environment again.
     """
     for part in ("torch", "llama_cpp", "burnish", *(("triton",) if wants_gpu else ())):
         if trial.get(f"{part}_error") and (part != "triton" or must_run_triton):
             return (
-                f"{part} was installed but does not work: {trial[f'{part}_error']}. Start again with the folder "
-                ".venv removed; if it stays, run `burnish doctor` and report what it says."
+                f"{part} was installed but does not work: {trial[f'{part}_error']}. {remake}; "
+                "if it stays, run `burnish doctor` and report what it says."
             )
     if not wants_gpu or trial.get("gpu_works"):
         return ""

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from pip_sources import PipSources, read_pip_sources
+from burnish_engine.install.machine.pip_sources import PipSources, read_pip_sources
 
 # nvidia-smi answers in well under a second; on a server without the persistence daemon the first call takes a few.
 _NVIDIA_SMI_TIMEOUT_S = 30.0

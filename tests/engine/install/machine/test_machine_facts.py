@@ -3,9 +3,10 @@
 import sys
 from pathlib import Path
 
-import machine_facts as mf
 import pytest
-from pip_sources import PipSources, config_files, read_pip_sources
+
+from burnish_engine.install.machine import machine_facts as mf
+from burnish_engine.install.machine.pip_sources import PipSources, config_files, read_pip_sources
 
 GIB = 2**30
 

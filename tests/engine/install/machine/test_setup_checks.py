@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from setup_checks import (
+
+from burnish_engine.install.machine.setup_checks import (
     ENVIRONMENT,
     GB,
     NO_SPACE,

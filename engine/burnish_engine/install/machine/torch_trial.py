@@ -33,10 +33,11 @@ def _try_torch(report: dict[str, Any], *, gpu: bool) -> None:
 def _try_triton(report: dict[str, Any]) -> None:
     try:
         import torch
-        import triton_trial
+
+        from burnish_engine.install.machine import trial_kernel
 
         x = torch.arange(_SIZE, device="cuda", dtype=torch.float32)
-        triton_trial.double[(1,)](x, SIZE=_SIZE)
+        trial_kernel.double[(1,)](x, SIZE=_SIZE)
         if x.sum().item() != _SIZE * (_SIZE - 1):
             report["triton_error"] = "a kernel ran and gave a wrong result"
     except Exception as error:  # noqa: BLE001
@@ -81,4 +82,4 @@ def trial(*, gpu: bool) -> dict[str, Any]:
 if __name__ == "__main__":
     import sys
 
-    print(json.dumps(trial(gpu="--gpu" in sys.argv)))
+    sys.stdout.write(json.dumps(trial(gpu="--gpu" in sys.argv)) + "\n")

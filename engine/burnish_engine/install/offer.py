@@ -1,0 +1,82 @@
+"""A release that can be set up: its description, checked by its signature, and what it would change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.install.engines import Engine
+from burnish_engine.install.files.sources import Source
+from burnish_engine.install.release.description import DESCRIPTION, SIGNATURE, Release, Target, read_release
+from burnish_engine.install.release.minisign import PublicKey, check
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A release that can be set up.
+
+    Attributes:
+        release: the release.
+        signature: text of its signature.
+    """
+
+    release: Release
+    signature: str
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What an update would change.
+
+    Attributes:
+        told: sentences of its makers.
+        added: packages that are new, with their version.
+        removed: packages that are gone.
+        changed: packages of another version, with the version before and after.
+    """
+
+    told: tuple[str, ...]
+    added: dict[str, str]
+    removed: tuple[str, ...]
+    changed: dict[str, tuple[str, str]]
+
+
+def read_offer(source: Source, key: PublicKey) -> Offer:
+    """Read what a place offers.
+
+    Args:
+        source: place of a release.
+        key: public key that has to have signed it.
+
+    Raises:
+        SetupError: There is no release, or it is not signed with that key.
+    """
+    text, signature = source.text(DESCRIPTION), source.text(SIGNATURE)
+    check(key, text.encode(), signature, name=f"The release at {source.place}")
+    return Offer(read_release(text), signature)
+
+
+def is_newer(offer: Offer, engine: Engine) -> bool:
+    """Whether a release is newer than an engine's; an older one is never offered as an update."""
+    return offer.release.order > engine.release.order
+
+
+def changes(offer: Offer, target: Target, engine: Engine) -> Changes:
+    """Return what setting a release up would change.
+
+    Args:
+        offer: the release.
+        target: kind of machine, of that release.
+        engine: engine in use.
+    """
+    before, after = engine.target.packages(), target.packages()
+    return Changes(
+        told=offer.release.changes,
+        added={name: version for name, version in after.items() if name not in before},
+        removed=tuple(name for name in before if name not in after),
+        changed={
+            name: (before[name], version)
+            for name, version in after.items()
+            if name in before and before[name] != version
+        },
+    )

@@ -1,0 +1,126 @@
+"""Checks, repairs and moves an engine."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from burnish_engine.contract.errors import BurnishError, NoSpaceError, SetupError
+from burnish_engine.contract.files import cannot_write
+from burnish_engine.install.engines import STAMP, Engine, Engines, remove_folder
+from burnish_engine.install.machine.setup_checks import DiskNeed, SetupProblem, check_space
+from burnish_engine.install.set_up import Progress
+from burnish_engine.install.trial import try_engine
+
+PLACE = "burnish-engine"
+"""Name of the folder for engines in a folder that a person chose: what is removed later is never the person's own."""
+
+
+def place_in(chosen: Path) -> Path:
+    """Return the folder for engines in a folder that a person chose."""
+    return chosen if chosen.name == PLACE else chosen / PLACE
+
+
+def damaged_files(engine: Engine, progress: Progress) -> list[Path]:
+    """Return files of an engine's packages that are missing or were changed, by the hashes in their RECORD files.
+
+    Args:
+        engine: engine to check.
+        progress: way to stop it.
+
+    Raises:
+        StoppedError: It was stopped.
+    """
+    damaged = []
+    for record in sorted(engine.folder.glob("**/site-packages/*.dist-info/RECORD")):
+        for path, digest in _recorded(record):
+            progress.check()
+            if not _is_intact(path, digest):
+                damaged.append(path)
+    return damaged
+
+
+def move(engine: Engine, engines: Engines, place: Path, progress: Progress) -> Engine:
+    """Move the engine in use to another place: copy, try, switch, and only then remove the old one.
+
+    Args:
+        engine: engine in use.
+        engines: engines of this PC.
+        place: folder that it goes to.
+        progress: what is told meanwhile, and the way to stop it.
+
+    Returns:
+        The engine in its new place.
+
+    Raises:
+        SetupError: The copy does not work.
+        NoSpaceError: There is too little space.
+        StoppedError: It was stopped.
+    """
+    with engines.locked():
+        engines.clear(place)
+        _check_space(engine, place)
+        folder = engines.new_folder(place, engine.release, engine.target)
+        moved = Engine(folder)
+        try:
+            progress.stage = "unpacking"
+            shutil.copytree(
+                engine.folder,
+                folder,
+                symlinks=True,
+                ignore=lambda _folder, _names: [STAMP],
+                copy_function=_copying(progress),
+                dirs_exist_ok=True,
+            )
+            if damaged := damaged_files(moved, progress):
+                raise SetupError(f"{damaged[0]} is damaged.", "Repair the engine, then move it.")
+            progress.stage = "trying"
+            try_engine(folder / engine.target.python, uses_gpu=not engine.target.name.endswith("-cpu"))
+            moved.finish(engine.release, engine.target)
+            engines.use(moved)
+        except (OSError, shutil.Error, BurnishError) as error:
+            remove_folder(folder)
+            raise error if isinstance(error, BurnishError) else cannot_write(folder, error) from error
+        remove_folder(engine.folder)
+        engines.clear(engine.place)
+    return moved
+
+
+def _copying(progress: Progress) -> Callable[[str, str], str]:
+    def copy(source: str, target: str) -> str:
+        progress.check()
+        return shutil.copy2(source, target)
+
+    return copy
+
+
+def _check_space(engine: Engine, place: Path) -> None:
+    needed = sum(path.stat().st_size for path in engine.folder.rglob("*") if path.is_file() and not path.is_symlink())
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        check_space([DiskNeed("packages", place, 0, shutil.disk_usage(place).free, needed)])
+    except SetupProblem as problem:
+        raise NoSpaceError(str(problem)) from problem
+    except OSError as error:
+        raise cannot_write(place, error) from error
+
+
+def _recorded(record: Path) -> Iterator[tuple[Path, str]]:
+    """Return the files of a package with their hashes, as RECORD names them; those without a hash are left out."""
+    with record.open(encoding="utf-8", newline="") as file:
+        for name, digest, *_ in csv.reader(file):
+            if digest.startswith("sha256="):
+                yield record.parent.parent / name, digest.removeprefix("sha256=")
+
+
+def _is_intact(path: Path, digest: str) -> bool:
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").digest()
+    except OSError:
+        return False
+    return base64.urlsafe_b64encode(found).rstrip(b"=").decode() == digest

@@ -79,13 +79,13 @@ ENGINE_MAY_IMPORT = {
 # the part's own folder.
 SUBFOLDERS = {
     "burnish_app": (
-        "look", "state", "engine", "wording", "curves", "comparison", "item_models", "recipe", "page_states",
-        "widgets", "pages", ".",
+        "look", "state", "engine_setup", "engine", "wording", "curves", "comparison", "item_models", "recipe",
+        "page_states", "widgets", "pages", ".",
     ),
     "burnish_app.state": ("saved", "."),
     "burnish_app.widgets": (
         "basic", "page", "activity", "charts", "export", "hardware", "model", "recipe", "runs", "try_out", "data",
-        "compare", "sweep", "duel", "guide",
+        "compare", "sweep", "duel", "guide", "engine",
     ),
     "burnish_engine.advise": ("facts", "predict", "plan", "suggest"),
     "burnish_engine.cli": (".", "machine", "prepare", "training", "results", "start"),

@@ -15,6 +15,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QMainWindow, QStackedWidget, QWidget
 
+from burnish_app.engine_setup.engine_command import sets_engine_up
 from burnish_app.focus_order import move_focus
 from burnish_app.guide_help import GuideHelp
 from burnish_app.look.icons import icon
@@ -203,9 +204,23 @@ class Window(QMainWindow):
         self._start_engine()
 
     def _start_engine(self) -> None:
+        if sets_engine_up():
+            self._watch_engine()
         self.client.start()
         self.runs_poller.start()
         self.hardware.set_seen(not self.isMinimized())
+
+    def _watch_engine(self) -> None:
+        """Ask to set the engine up where there is none, and start the one that is switched to."""
+        from burnish_app.engine_setup.engine_work import EngineWork
+        from burnish_app.widgets.engine.first_start import FirstStart
+
+        work = EngineWork.beside(self.client)
+        work.switched.connect(self.client.renew)
+        self.client.closed.connect(work.close)
+        if not work.facts.in_use:
+            FirstStart(work, self).show()
+            work.look()
 
     def page(self, key: str) -> Page:
         """Return a page, which is made on the first call."""

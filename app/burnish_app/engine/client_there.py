@@ -10,7 +10,8 @@ from pathlib import Path
 from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 from typing_extensions import override
 
-from burnish_app.engine.engine_client import SERVE_COMMAND, EngineClient
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine_setup.engine_command import serve_command
 from burnish_app.look.language import tr
 from burnish_app.state.preferences import studio_dir
 from burnish_engine.contract.errors import ExitCode
@@ -23,7 +24,7 @@ _KILL_AFTER_MS = 5000
 
 def serve_on(where: str) -> tuple[str, ...]:
     """Return the command line that carries the lines of another machine's engine."""
-    return (*SERVE_COMMAND, "--on", where)
+    return (*serve_command(), "--on", where)
 
 
 class ClientThere(EngineClient):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import queue
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pydantic import ValidationError
 from PySide6.QtCore import QIODevice, QObject, QProcess, QTimer, Signal
 
 from burnish_app.engine.threads import start_thread
+from burnish_app.engine_setup.engine_command import serve_command
 from burnish_app.look.language import tr
 from burnish_app.state.preferences import studio_dir
 from burnish_engine.contract.errors import ExitCode
@@ -38,7 +38,6 @@ from burnish_engine.contract.serve.protocol import CancelRequest, parse_message
 from burnish_engine.contract.serve.protocol_line import PROTOCOL_VERSION
 
 ClientState = Literal["starting", "ready", "restarting", "down"]
-SERVE_COMMAND = (sys.executable, "-P", "-m", "burnish_engine.cli.main", "serve")
 _RESTART_AFTER_MS = (200, 1000, 3000)  # the last one from then on
 _STEADY_S = 10.0  # a server that lived this long is not counted as failing to start
 _DOWN_AFTER = 3
@@ -64,7 +63,7 @@ class EngineClient(QObject):
     """The window's connection to the engine.
 
     Args:
-        command: command line of the server; tests pass a server of their own.
+        command: command line of the server, or a function that returns it, empty where no engine is set up.
         parent: parent in Qt's object tree.
 
     Attributes:
@@ -78,7 +77,9 @@ class EngineClient(QObject):
     _ids = itertools.count(1)  # no two requests of the window have one id, whichever engine they go to
     _parsed = Signal(int, object)
 
-    def __init__(self, command: tuple[str, ...] = SERVE_COMMAND, parent: QObject | None = None) -> None:
+    def __init__(
+        self, command: Callable[[], tuple[str, ...]] | tuple[str, ...] = serve_command, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
         self._command = command
         self._open: dict[str, _Open] = {}
@@ -113,7 +114,8 @@ class EngineClient(QObject):
 
     def start(self) -> None:
         """Start the server. Requests may be sent before it is ready; they wait."""
-        if self._closing or self._process is not None:
+        command = self._command() if callable(self._command) else self._command
+        if self._closing or self._process is not None or not command:
             return
         self._generation += 1
         self._rest = b""
@@ -128,7 +130,14 @@ class EngineClient(QObject):
         self._process = process
         if self._state != "down":
             self._set_state("restarting" if self._failures else "starting")
-        process.start(self._command[0], list(self._command[1:]))
+        process.start(command[0], list(command[1:]))
+
+    def renew(self) -> None:
+        """Start the server, anew where one runs: another engine is in use. Runs and exports continue."""
+        if self._process is None:
+            self.start()
+        else:
+            self._process.closeWriteChannel()  # it ends, and is started again
 
     def send(
         self,

@@ -1,4 +1,4 @@
-"""The page Settings: appearance, keys, price of electricity, data folder, and version."""
+"""The page Settings: appearance, keys, price of electricity, the engine, data folder, logs, and version."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QDoubleSpinBox, QGridLayout, QWidget
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine_setup.engine_command import sets_engine_up
+from burnish_app.engine_setup.engine_work import EngineWork
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.motion import MotionMode, set_motion
@@ -23,6 +25,8 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.pill import Segmented
 from burnish_app.widgets.basic.text import PathLabel, ShorteningBox, body, caption, mono, pad_spin
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
+from burnish_app.widgets.engine.engine_card import EngineCard
+from burnish_app.widgets.engine.log_card import LogCard
 from burnish_app.widgets.page.page import Page
 from burnish_engine.contract.failure_report import versions
 from burnish_engine.contract.files import make_private
@@ -51,7 +55,7 @@ _KEYS = (
 
 
 class SettingsPage(Page):
-    """Lets the person choose theme, text size and motion, set the price of electricity, and open the data folder."""
+    """Lets the person choose theme, text size and motion, set the price of electricity, and open the logs."""
 
     key, title, question = "settings", tr("Settings"), tr("How shall the window look?")
 
@@ -111,7 +115,8 @@ class SettingsPage(Page):
         )
         energy.body.addLayout(_line(tr("Price of a kilowatt hour"), "", self.price))
         energy.body.addStretch(1)
-        for pair in ((appearance, _keys_card()), (folder, energy), (about,)):
+        engine = [EngineCard(EngineWork.beside(client))] if sets_engine_up() else []
+        for pair in ((appearance, _keys_card()), engine, (folder, energy), (LogCard(client.log_file()),), (about,)):
             self.column.addLayout(columns_layout(pair, GAP_PX, even=True, fill=True, least_px=scaled(_CARD_PX)))
 
     def take_preferences(self, preferences: Preferences, theme: Theme) -> None:

@@ -13,9 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from burnish_engine.contract.errors import BurnishError, SetupError
+from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.files import cannot_write, replace_with_retry
-from burnish_engine.contract.units import file_size
 from burnish_engine.install.files.fetch import Fetcher
 from burnish_engine.install.files.meter import Meter
 from burnish_engine.install.files.sources import FILES, Source

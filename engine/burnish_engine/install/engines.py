@@ -133,7 +133,9 @@ class Engines:
         return pointed[0].place if pointed else self.home
 
     def use(self, engine: Engine) -> None:
-        """Switch to an engine, in one step; the present one becomes the former one.
+        """Switch to an engine, in one step; the present one becomes the former one, unless this one replaces it.
+
+        An engine of the same release, as after a repair, replaces the present one.
 
         Raises:
             SetupError: It is not complete.
@@ -142,7 +144,8 @@ class Engines:
         if not engine.is_complete:
             raise SetupError(f"The engine in {engine.folder} is not complete.", "Set the engine up again.")
         before = self.current
-        self._point(engine, before if before is not None and before.folder != engine.folder else self.former)
+        replaces = before is None or before.release.text == engine.release.text
+        self._point(engine, self.former if replaces else before)
 
     def roll_back(self) -> Engine:
         """Switch back to the former engine; the present one becomes the former one.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from burnish_engine.contract.errors import SetupError
 from burnish_engine.install.engines import Engine
 from burnish_engine.install.files.sources import Source
 from burnish_engine.install.release.description import DESCRIPTION, SIGNATURE, Release, Target, read_release

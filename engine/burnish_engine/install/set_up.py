@@ -82,6 +82,11 @@ class Progress:
         self.stop = threading.Event()
         self.meter: Meter | None = None
 
+    def fetching(self, total_bytes: int) -> Meter:
+        """Return a new counter of bytes, for a fetch that begins."""
+        self.stage, self.meter = "fetching", Meter(total_bytes, self.stop)
+        return self.meter
+
     def reading(self) -> Reading | None:
         """Return how far the fetch is; None: it has not begun."""
         return None if self.meter is None else self.meter.reading()
@@ -115,8 +120,8 @@ def set_up(order: Order, engines: Engines, progress: Progress) -> Engine:
     with engines.locked():
         engines.clear(order.place)
         _check_space(order)
-        progress.stage, progress.meter = "fetching", Meter(order.target.download_bytes, progress.stop)
-        Fetcher(downloads(order.place), order.sources, progress.meter).fetch_all(order.target.files)
+        meter = progress.fetching(order.target.download_bytes)
+        Fetcher(downloads(order.place), order.sources, meter).fetch_all(order.target.files)
         engine = _build(order, engines, progress)
         engines.use(engine)
         engines.clear(order.place)

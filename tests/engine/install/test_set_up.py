@@ -92,7 +92,9 @@ def test_a_bad_mirror_is_told_by_its_reason_and_the_next_try_works(release, serv
 
 
 def test_one_bad_answer_is_not_told(release, served, tmp_path):
-    served.faults = {f"/files/{name}": [fault] for name, fault in zip(release.files, ("wrong", "page", "cut"), strict=False)}
+    served.faults = {
+        f"/files/{name}": [fault] for name, fault in zip(release.files, ("wrong", "page", "cut"), strict=False)
+    }
     set_up(order_of(tmp_path, WebSource(served.address)), Engines(tmp_path), Progress())
     assert Engines(tmp_path).current is not None
 

@@ -1,0 +1,26 @@
+"""How the window starts the engine: with its own Python where that has torch, otherwise with the one it set up."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from importlib.util import find_spec
+
+from burnish_engine.contract.paths import user_data_dir
+from burnish_engine.install.engines import engine_python
+
+_SERVE = ("-P", "-m", "burnish_engine.cli.main", "serve")
+
+
+@cache
+def sets_engine_up() -> bool:
+    """Whether the engine is one that the window sets up: it is a program without torch."""
+    return bool(getattr(sys, "frozen", False)) or find_spec("torch") is None
+
+
+def serve_command() -> tuple[str, ...]:
+    """Return the command line of the engine's server; empty: no engine is set up."""
+    if not sets_engine_up():
+        return (sys.executable, *_SERVE)
+    python = engine_python(user_data_dir())
+    return () if python is None else (str(python), *_SERVE)

@@ -1,0 +1,159 @@
+"""The facts about the engine that the window shows, and where a release may come from. No Qt."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from burnish_engine.contract.errors import SetupError
+from burnish_engine.install.engines import Engine, Engines
+from burnish_engine.install.files.meter import Reading
+from burnish_engine.install.files.sources import Source, open_source
+from burnish_engine.install.machine.choose_builds import choose
+from burnish_engine.install.machine.machine_facts import detect
+from burnish_engine.install.offer import Changes, Offer, changes, is_newer, read_offer
+from burnish_engine.install.release.description import target_name
+from burnish_engine.install.release.minisign import read_key
+from burnish_engine.install.set_up import Order
+
+RELEASE_VARIABLE, KEY_VARIABLE = "BURNISH_RELEASE", "BURNISH_RELEASE_KEY"
+Doing = Literal[
+    "", "looking", "fetching", "unpacking", "installing", "trying", "checking", "moving", "removing", "bundling"
+]  # fmt: skip
+    "", "looking", "fetching", "unpacking", "installing", "trying", "checking", "moving", "removing", "bundling"
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineFacts:
+    """The facts about the engine.
+
+    Attributes:
+        doing: what is being done; empty: nothing.
+        in_use: version and build of the engine in use; empty: there is none.
+        former: version and build of the engine before it; empty: there is none.
+        place: folder that engines go into.
+        offered: version that can be set up; empty: none is known.
+        is_update: whether it is newer than the engine in use.
+        was_asked: whether a person asked for updates.
+        source: place that it comes from.
+        changes: what it would change.
+        fetch_bytes: bytes that come over the network.
+        disk_bytes: bytes that are written.
+        free_bytes: free bytes in the place.
+        reading: how far the fetch is.
+        is_paused: whether the set-up was paused.
+        problem: what failed, and what to do; empty: nothing.
+        note: what went well, as a sentence.
+    """
+
+    doing: Doing = ""
+    in_use: str = ""
+    former: str = ""
+    place: str = ""
+    offered: str = ""
+    is_update: bool = False
+    was_asked: bool = False
+    source: str = ""
+    changes: Changes | None = None
+    fetch_bytes: int = 0
+    disk_bytes: int = 0
+    free_bytes: int = 0
+    reading: Reading | None = None
+    is_paused: bool = False
+    problem: tuple[str, str] = ("", "")
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found when looking for a release.
+
+    Attributes:
+        offer: the release.
+        order: the engine of it for this machine.
+    """
+
+    offer: Offer
+    order: Order
+
+
+def release_places(env: Mapping[str, str]) -> list[str]:
+    """Return the places of a release: the folder beside a packaged window, and what the environment names."""
+    beside = Path(sys.executable).parent / "release"
+    named = env.get(RELEASE_VARIABLE, "").strip()
+    return [*([str(beside)] if getattr(sys, "frozen", False) and beside.is_dir() else []), *([named] if named else [])]
+
+
+def find_release(places: list[str], place: Path) -> Found:
+    """Look for a release for this machine.
+
+    Args:
+        places: places of releases, the first one's description counts; files may come from all.
+        place: folder that the engine goes into.
+
+    Raises:
+        SetupError: There is none, it is not signed, or it has no engine for this machine.
+    """
+    if not places:
+        raise SetupError(
+            "No release of Burnish's engine is known to this window.",
+            f"Choose a bundle, or name a release's address in {RELEASE_VARIABLE} and start the window again.",
+        )
+    sources: list[Source] = [open_source(one) for one in places]
+    offer = read_offer(sources[0], read_key(_key(os.environ)))
+    facts = detect(place, {**os.environ, "BURNISH_TORCH_INDEX": sources[0].place}, offer.release.python)
+    chosen = choose(facts)
+    if chosen.error:
+        raise SetupError(chosen.error)
+    return Found(offer, Order(offer.release, offer.release.target(target_name(facts, chosen.build)), sources, place))
+
+
+def facts_of(engines: Engines, place: Path, found: Found | None) -> EngineFacts:
+    """Return the facts while nothing is being done."""
+    current, former = engines.current, engines.former
+    shown = EngineFacts(in_use=_named(current), former=_named(former), place=str(place), free_bytes=_free_bytes(place))
+    if found is None:
+        return shown
+    order = found.order
+    return EngineFacts(
+        in_use=shown.in_use,
+        former=shown.former,
+        place=shown.place,
+        free_bytes=shown.free_bytes,
+        offered=found.offer.release.version,
+        is_update=current is not None and is_newer(found.offer, current),
+        source=order.sources[0].place,
+        changes=None if current is None else changes(found.offer, order.target, current),
+        fetch_bytes=order.missing_bytes(),
+        disk_bytes=order.disk_bytes(),
+    )
+
+
+def _named(engine: Engine | None) -> str:
+    return "" if engine is None else f"{engine.release.version} ({engine.target.name.rpartition('-')[2]})"
+
+
+def _free_bytes(place: Path) -> int:
+    there = next((one for one in (place, *place.parents) if one.is_dir()), None)
+    return 0 if there is None else shutil.disk_usage(there).free
+
+
+def _key(env: Mapping[str, str]) -> str:
+    """Return the text of the public key that releases are checked with."""
+    named = env.get(KEY_VARIABLE, "").strip()
+    if not named:
+        raise SetupError(
+            "This Burnish knows no key to check a release with.",
+            f"Name the release's public key, or its file, in {KEY_VARIABLE} and start the window again.",
+        )
+    path = Path(named)
+    try:
+        return path.read_text(encoding="utf-8") if path.is_file() else named
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(f"The release's public key cannot be read: {error}.", "Check its path.") from error

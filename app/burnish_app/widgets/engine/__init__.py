@@ -1,0 +1,1 @@
+"""Widgets about the engine: its set-up, and the logs."""

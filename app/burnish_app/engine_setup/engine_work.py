@@ -10,13 +10,14 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from burnish_app.engine_setup.setup_facts import Doing, Found, facts_of, find_release, release_places
+from burnish_app.engine_setup.setup_facts import Doing, Found, facts_of, find_release
 from burnish_app.look.language import tr
 from burnish_engine.contract.errors import BurnishError, StoppedError
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.system_errors import known_error
 from burnish_engine.install.bundle import bundle_content, write_bundle
 from burnish_engine.install.engines import Engines, engine_home
+from burnish_engine.install.offer import release_places
 from burnish_engine.install.set_up import Progress, set_up
 from burnish_engine.install.upkeep import damaged_files, move, place_in
 

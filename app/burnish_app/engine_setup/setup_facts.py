@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,17 +14,13 @@ from burnish_engine.install.files.meter import Reading
 from burnish_engine.install.files.sources import Source, open_source
 from burnish_engine.install.machine.choose_builds import choose
 from burnish_engine.install.machine.machine_facts import detect
-from burnish_engine.install.offer import Changes, Offer, changes, is_newer, read_offer
+from burnish_engine.install.offer import RELEASE_VARIABLE, Changes, Offer, changes, is_newer, read_offer, trusted_key
 from burnish_engine.install.release.description import target_name
-from burnish_engine.install.release.minisign import read_key
 from burnish_engine.install.set_up import Order
 
-RELEASE_VARIABLE, KEY_VARIABLE = "BURNISH_RELEASE", "BURNISH_RELEASE_KEY"
 Doing = Literal[
     "", "looking", "fetching", "unpacking", "installing", "trying", "checking", "moving", "removing", "bundling"
 ]  # fmt: skip
-    "", "looking", "fetching", "unpacking", "installing", "trying", "checking", "moving", "removing", "bundling"
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,13 +77,6 @@ class Found:
     order: Order
 
 
-def release_places(env: Mapping[str, str]) -> list[str]:
-    """Return the places of a release: the folder beside a packaged window, and what the environment names."""
-    beside = Path(sys.executable).parent / "release"
-    named = env.get(RELEASE_VARIABLE, "").strip()
-    return [*([str(beside)] if getattr(sys, "frozen", False) and beside.is_dir() else []), *([named] if named else [])]
-
-
 def find_release(places: list[str], place: Path) -> Found:
     """Look for a release for this machine.
 
@@ -106,7 +93,7 @@ def find_release(places: list[str], place: Path) -> Found:
             f"Choose a bundle, or name a release's address in {RELEASE_VARIABLE} and start the window again.",
         )
     sources: list[Source] = [open_source(one) for one in places]
-    offer = read_offer(sources[0], read_key(_key(os.environ)))
+    offer = read_offer(sources[0], trusted_key(os.environ))
     facts = detect(place, {**os.environ, "BURNISH_TORCH_INDEX": sources[0].place}, offer.release.python)
     chosen = choose(facts)
     if chosen.error:
@@ -142,18 +129,3 @@ def _named(engine: Engine | None) -> str:
 def _free_bytes(place: Path) -> int:
     there = next((one for one in (place, *place.parents) if one.is_dir()), None)
     return 0 if there is None else shutil.disk_usage(there).free
-
-
-def _key(env: Mapping[str, str]) -> str:
-    """Return the text of the public key that releases are checked with."""
-    named = env.get(KEY_VARIABLE, "").strip()
-    if not named:
-        raise SetupError(
-            "This Burnish knows no key to check a release with.",
-            f"Name the release's public key, or its file, in {KEY_VARIABLE} and start the window again.",
-        )
-    path = Path(named)
-    try:
-        return path.read_text(encoding="utf-8") if path.is_file() else named
-    except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(f"The release's public key cannot be read: {error}.", "Check its path.") from error

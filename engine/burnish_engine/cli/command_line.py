@@ -44,6 +44,7 @@ COMMANDS = {
     "suggest": "prepare", "recipe": "prepare", "plan": "training", "rewards": "training", "train": "training",
     "submit": "training", "runs": "training", "sweep": "training", "duel": "training", "chat": "results",
     "evaluate": "results", "export": "results", "verify": "results", "bench": "machine", "serve": "start",
+    "bundle": "machine",
 }  # fmt: skip
 """Commands in the order in which a person needs them, each with the folder of its module, which has its name."""
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from burnish_engine.contract.errors import SetupError
 from burnish_engine.install.engines import Engine
 from burnish_engine.install.files.sources import Source
 from burnish_engine.install.release.description import DESCRIPTION, SIGNATURE, Release, Target, read_release
-from burnish_engine.install.release.minisign import PublicKey, check
+from burnish_engine.install.release.minisign import PublicKey, check, read_key
+
+RELEASE_VARIABLE, KEY_VARIABLE = "BURNISH_RELEASE", "BURNISH_RELEASE_KEY"
+"""Environment variables with the folder or address of a release, and with the public key that it is signed with."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,32 @@ class Changes:
     added: dict[str, str]
     removed: tuple[str, ...]
     changed: dict[str, tuple[str, str]]
+
+
+def release_places(env: Mapping[str, str]) -> list[str]:
+    """Return the places of a release: the folder beside a packaged window, and what the environment names."""
+    beside = Path(sys.executable).parent / "release"
+    named = env.get(RELEASE_VARIABLE, "").strip()
+    return [*([str(beside)] if getattr(sys, "frozen", False) and beside.is_dir() else []), *([named] if named else [])]
+
+
+def trusted_key(env: Mapping[str, str]) -> PublicKey:
+    """Return the public key that releases are checked with.
+
+    Raises:
+        SetupError: None is named, or it is no key.
+    """
+    named = env.get(KEY_VARIABLE, "").strip()
+    if not named:
+        raise SetupError(
+            "This Burnish knows no key to check a release with.",
+            f"Name the release's public key, or its file, in {KEY_VARIABLE} and start again.",
+        )
+    path = Path(named)
+    try:
+        return read_key(path.read_text(encoding="utf-8") if path.is_file() else named)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(f"The release's public key cannot be read: {error}.", "Check its path.") from error
 
 
 def read_offer(source: Source, key: PublicKey) -> Offer:

@@ -42,10 +42,10 @@ FACTS = {
     "failed": EngineFacts(
         **OFFERED,
         problem=(
-            "torch-2.13.0-cp312-cp312-manylinux_2_28_x86_64.whl could not be fetched from releases.example.org: a web page "
+            "torch-2.13.0-cp312-cp312-manylinux_2_28_x86_64.whl could not be fetched from example.org: a web page "
             "came instead of the file, as proxies and the log-in pages of networks answer.",
-            "Log in to the network in a browser, or set HTTPS_PROXY to your network's proxy. Then try again: what came so "
-            "far is kept.",
+            "Log in to the network in a browser, or set HTTPS_PROXY to your network's proxy. Then try again: what came "
+            "so far is kept.",
         ),
     ),
     "update": EngineFacts(**UPDATE),

@@ -34,10 +34,10 @@ from burnish_engine.install.machine.choose_builds import (
     KERNEL_CAPABILITY,
     LLAMA_VERSION,
     TORCH_VERSION,
-    Choice,
+    BuildChoice,
     torch_index_for,
 )
-from burnish_engine.install.machine.machine_facts import Facts
+from burnish_engine.install.machine.machine_facts import SetupFacts
 from burnish_engine.install.machine.pip_sources import read_pip_sources
 from burnish_engine.install.machine.setup_checks import (
     GB,
@@ -70,8 +70,8 @@ class Setup:
 
     root: Path
     env: Mapping[str, str]
-    facts: Facts
-    choice: Choice
+    facts: SetupFacts
+    choice: BuildChoice
     dev: bool
     fresh: bool = False
 
@@ -306,7 +306,7 @@ class Setup:
             raise pip_problem(doing, end, self.log)
 
 
-def describe(facts: Facts, choice: Choice) -> str:
+def describe(facts: SetupFacts, choice: BuildChoice) -> str:
     """The machine and what was chosen for it, in one line."""
     dotted = ".".join(str(part) for part in facts.python)
     gpus = ", ".join(gpu.name for gpu in facts.gpus) or "no usable NVIDIA GPU"

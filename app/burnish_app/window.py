@@ -220,7 +220,7 @@ class Window(QMainWindow):
         self.client.closed.connect(work.close)
         if not work.facts.in_use:
             FirstStart(work, self).show()
-            work.look()
+            work.find()
 
     def page(self, key: str) -> Page:
         """Return a page, which is made on the first call."""

@@ -3,11 +3,11 @@
     python packaging/release/describe_engine.py DIST --target linux-x86_64-cpu [--change SENTENCE] [--secret FILE]
     python packaging/release/describe_engine.py --new-key FILE
 
---target and --change may be repeated. DIST holds what release.sh made, the wheel of uv, and a standalone Python for each
-system, named `python-<version>-<system>-<machine>.tar.gz`, with the interpreter at `python/bin/python3` or
+--target and --change may be repeated. DIST holds what release.sh made, the wheel of uv, and a standalone Python for
+each system, named `python-<version>-<system>-<machine>.tar.gz`, with the interpreter at `python/bin/python3` or
 `python/python.exe`. The packages come from where pip is set up to look, by the hashes of the lock, and are put into
-`DIST/files`. FILE holds the secret key as hexadecimal digits; without one, sign `engine.json` with the program minisign.
-With --new-key a secret key is made and the public one printed.
+`DIST/files`. FILE holds the secret key as hexadecimal digits; without one, sign `engine.json` with the program
+minisign. With --new-key a secret key is made and the public one printed.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ _PLATFORMS = {
     "windows": {"sys_platform": "win32", "platform_system": "Windows", "os_name": "nt"},
 }
 _PYTHON = re.compile(r"python-(\d+\.\d+\.\d+)-(.+)\.tar\.gz")
+_NOT_OF_ENGINE = {
+    *("pyside6-essentials", "shiboken6", "pyqtgraph"),  # of the window
+    *("editables", "hatchling", "pathspec", "pluggy", "trove-classifiers"),  # they build an editable wheel
+}
 _OLDEST_GLIBC, _NEWEST_GLIBC = 5, 28
 
 
@@ -90,7 +94,8 @@ class Machine:
 def pins_of(machine: Machine) -> list[Pin]:
     """Return the packages of a machine's engine, with the files that it may take."""
     names = ["packages", "model", *([machine.build] if (LOCK / f"{machine.build}.txt").is_file() else [])]
-    return [_of_build(pin, machine) for name in names for pin in read_pins(LOCK / f"{name}.txt") if machine.takes(pin)]
+    pins = [pin for name in names for pin in read_pins(LOCK / f"{name}.txt") if pin.key not in _NOT_OF_ENGINE]
+    return [_of_build(pin, machine) for pin in pins if machine.takes(pin)]
 
 
 def _of_build(pin: Pin, machine: Machine) -> Pin:

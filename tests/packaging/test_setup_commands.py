@@ -7,7 +7,7 @@ import bootstrap
 import pytest
 import setup_commands
 
-from burnish_engine.install.machine.choose_builds import Choice
+from burnish_engine.install.machine.choose_builds import BuildChoice
 from burnish_engine.install.machine.setup_checks import NO_SPACE, STOPPED, USAGE, SetupProblem
 
 
@@ -57,7 +57,7 @@ def test_an_error_of_the_choice_stops_before_anything_is_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(setup_commands, "VENV", tmp_path / ".venv")
-    monkeypatch.setattr(setup_commands, "choose", lambda facts: Choice(error="Update the driver."))
+    monkeypatch.setattr(setup_commands, "choose", lambda facts: BuildChoice(error="Update the driver."))
     with pytest.raises(SetupProblem, match=r"Update the driver\."):
         setup_commands.prepare(dev=False)
     assert not (tmp_path / ".venv").exists()

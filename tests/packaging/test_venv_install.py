@@ -11,8 +11,8 @@ import pytest
 import venv_install
 from child_process import child_env, pip_env, run_logged, tail
 
-from burnish_engine.install.machine.choose_builds import LLAMA_VERSION, Choice
-from burnish_engine.install.machine.machine_facts import Facts, Gpu
+from burnish_engine.install.machine.choose_builds import LLAMA_VERSION, BuildChoice
+from burnish_engine.install.machine.machine_facts import Gpu, SetupFacts
 from burnish_engine.install.machine.setup_checks import SPACE_NEEDED, DiskNeed
 
 
@@ -46,7 +46,7 @@ def test_prebuilt_or_compile(
 
 def test_a_release_is_looked_for_beside_the_source_unless_another_is_named(tmp_path: Path) -> None:
     def setup(**env: str) -> venv_install.Setup:
-        return venv_install.Setup(tmp_path, env, Facts("Linux", "x86_64", (3, 12, 3)), Choice(), dev=False)
+        return venv_install.Setup(tmp_path, env, SetupFacts("Linux", "x86_64", (3, 12, 3)), BuildChoice(), dev=False)
 
     assert setup().release == ""
     (tmp_path / "dist").mkdir()
@@ -98,23 +98,23 @@ def test_environment_of_children() -> None:
 
 
 def test_a_machine_and_what_is_chosen_for_it_are_told_in_a_line() -> None:
-    bare = Facts("Linux", "x86_64", (3, 12, 3), driver=(580, 65, 6))
+    bare = SetupFacts("Linux", "x86_64", (3, 12, 3), driver=(580, 65, 6))
     cards = (Gpu("RTX 3090", (8, 6), None), Gpu("RTX 4090", (8, 9), None))
-    told = venv_install.describe(replace(bare, gpus=cards), Choice(build="cu130"))
+    told = venv_install.describe(replace(bare, gpus=cards), BuildChoice(build="cu130"))
     assert told.startswith("Linux x86_64, Python 3.12.3, RTX 3090, RTX 4090, driver 580.65.6: torch==")
     assert told.endswith("cu130 build")
-    assert "driver" not in venv_install.describe(bare, Choice()), "without a card that it runs"
+    assert "driver" not in venv_install.describe(bare, BuildChoice()), "without a card that it runs"
 
 
 @pytest.mark.parametrize(
     ("choice", "kind"),
     [
-        (Choice(build="cu130"), "cuda"), (Choice(build="cpu"), "cpu"),
-        (Choice(build="cpu", cpu_build_sure=False), "cuda"),
+        (BuildChoice(build="cu130"), "cuda"), (BuildChoice(build="cpu"), "cpu"),
+        (BuildChoice(build="cpu", cpu_build_sure=False), "cuda"),
     ],
 )  # fmt: skip
 def test_room_is_asked_for_whatever_pip_may_fetch(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, choice: Choice, kind: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, choice: BuildChoice, kind: str
 ) -> None:
     asked: list[int] = []
 
@@ -125,7 +125,7 @@ def test_room_is_asked_for_whatever_pip_may_fetch(
     monkeypatch.setattr(venv_install, "check_space", check_space)
     (tmp_path / ".venv").mkdir()
     with pytest.raises(KeyboardInterrupt):
-        venv_install.Setup(tmp_path, {}, Facts("Linux", "x86_64", (3, 12, 3)), choice, dev=False).install()
+        venv_install.Setup(tmp_path, {}, SetupFacts("Linux", "x86_64", (3, 12, 3)), choice, dev=False).install()
     assert tuple(asked) == SPACE_NEEDED[kind]
 
 

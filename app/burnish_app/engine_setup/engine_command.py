@@ -1,4 +1,4 @@
-"""How the window starts the engine: with its own Python where that has torch, otherwise with the one it set up."""
+"""Command line that starts the engine: the window's Python where it has torch, otherwise the one that was set up."""
 
 from __future__ import annotations
 

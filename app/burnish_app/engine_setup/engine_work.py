@@ -18,7 +18,7 @@ from burnish_engine.contract.system_errors import known_error
 from burnish_engine.install.bundle import bundle_content, write_bundle
 from burnish_engine.install.engines import Engines, engine_home
 from burnish_engine.install.offer import release_places
-from burnish_engine.install.set_up import Progress, set_up
+from burnish_engine.install.set_up import SetUpProgress, set_up
 from burnish_engine.install.upkeep import damaged_files, move, place_in
 
 _TICK_MS = 250
@@ -46,7 +46,7 @@ class EngineWork(QObject):
         self._place = self._engines.place
         self._places = release_places(os.environ)
         self._found: Found | None = None
-        self._progress = Progress()
+        self._progress = SetUpProgress()
         self._sets_up = False
         self._thread: threading.Thread | None = None
         self._in_use = self._folder_in_use()
@@ -64,24 +64,24 @@ class EngineWork(QObject):
         """
         return parent.findChild(cls) or cls(parent)
 
-    def look(self, *, was_asked: bool = False) -> None:
+    def find(self, *, was_asked: bool = False) -> None:
         """Look for a release for this machine.
 
         Args:
             was_asked: whether the person asked for updates.
         """
 
-        def find() -> str:
+        def found() -> str:
             self._found = find_release(self._places, self._place)
             newer = facts_of(self._engines, self._place, self._found)
             return tr("This is the newest version.") if was_asked and not newer.is_update and newer.in_use else ""
 
-        self._begin("looking", find)
+        self._begin("looking", found)
 
     def take_bundle(self, path: str) -> None:
         """Take the release from a bundle or a folder from now on."""
         self._places = [path]
-        self.look()
+        self.find()
 
     def choose_place(self, folder: str) -> None:
         """Choose the folder in which the engine goes into a folder of its own."""
@@ -177,7 +177,7 @@ class EngineWork(QObject):
     def _begin(self, doing: Doing, work: Callable[[], str]) -> None:
         if self._thread is not None:
             return
-        self._progress, self._sets_up = Progress(), False
+        self._progress, self._sets_up = SetUpProgress(), False
         self.facts = replace(self.facts, doing=doing, problem=("", ""), note="", is_paused=False, reading=None)
         self._thread = threading.Thread(target=self._work, args=(work,), name="engine-set-up")
         self._thread.start()

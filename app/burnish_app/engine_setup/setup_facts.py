@@ -9,12 +9,20 @@ from pathlib import Path
 from typing import Literal
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.install.engines import Engine, Engines
-from burnish_engine.install.files.meter import Reading
+from burnish_engine.install.engines import Engines, InstalledEngine
+from burnish_engine.install.files.meter import FetchReading
 from burnish_engine.install.files.sources import Source, open_source
 from burnish_engine.install.machine.choose_builds import choose
 from burnish_engine.install.machine.machine_facts import detect
-from burnish_engine.install.offer import RELEASE_VARIABLE, Changes, Offer, changes, is_newer, read_offer, trusted_key
+from burnish_engine.install.offer import (
+    RELEASE_VARIABLE,
+    Changes,
+    ReleaseOffer,
+    changes,
+    is_newer,
+    read_offer,
+    trusted_key,
+)
 from burnish_engine.install.release.description import target_name
 from burnish_engine.install.set_up import Order
 
@@ -24,7 +32,7 @@ Doing = Literal[
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineFacts:
+class EngineSetupFacts:
     """The facts about the engine.
 
     Attributes:
@@ -58,7 +66,7 @@ class EngineFacts:
     fetch_bytes: int = 0
     disk_bytes: int = 0
     free_bytes: int = 0
-    reading: Reading | None = None
+    reading: FetchReading | None = None
     is_paused: bool = False
     problem: tuple[str, str] = ("", "")
     note: str = ""
@@ -66,14 +74,14 @@ class EngineFacts:
 
 @dataclass(frozen=True)
 class Found:
-    """What was found when looking for a release.
+    """A release that was found.
 
     Attributes:
         offer: the release.
         order: the engine of it for this machine.
     """
 
-    offer: Offer
+    offer: ReleaseOffer
     order: Order
 
 
@@ -101,14 +109,16 @@ def find_release(places: list[str], place: Path) -> Found:
     return Found(offer, Order(offer.release, offer.release.target(target_name(facts, chosen.build)), sources, place))
 
 
-def facts_of(engines: Engines, place: Path, found: Found | None) -> EngineFacts:
+def facts_of(engines: Engines, place: Path, found: Found | None) -> EngineSetupFacts:
     """Return the facts while nothing is being done."""
     current, former = engines.current, engines.former
-    shown = EngineFacts(in_use=_named(current), former=_named(former), place=str(place), free_bytes=_free_bytes(place))
+    shown = EngineSetupFacts(
+        in_use=_named(current), former=_named(former), place=str(place), free_bytes=_free_bytes(place)
+    )
     if found is None:
         return shown
     order = found.order
-    return EngineFacts(
+    return EngineSetupFacts(
         in_use=shown.in_use,
         former=shown.former,
         place=shown.place,
@@ -122,7 +132,7 @@ def facts_of(engines: Engines, place: Path, found: Found | None) -> EngineFacts:
     )
 
 
-def _named(engine: Engine | None) -> str:
+def _named(engine: InstalledEngine | None) -> str:
     return "" if engine is None else f"{engine.release.version} ({engine.target.name.rpartition('-')[2]})"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from burnish_app.engine_setup.setup_facts import EngineFacts
+from burnish_app.engine_setup.setup_facts import EngineSetupFacts
 from burnish_app.look.language import tr
 from burnish_app.page_states.page_state import ButtonState
 from burnish_app.wording.numbers import duration_text
@@ -29,7 +29,7 @@ _MOST_CHANGES = 6
 
 @dataclass(frozen=True, kw_only=True)
 class EngineState:
-    """What the card of the engine shows.
+    """The state of the engine's card.
 
     Attributes:
         phase: where the set-up is.
@@ -54,7 +54,7 @@ class EngineState:
     rollback_text: str = ""
 
 
-def engine_state(facts: EngineFacts) -> EngineState:
+def engine_state(facts: EngineSetupFacts) -> EngineState:
     """Return what the card shows for the facts."""
     if facts.doing:
         return _busy(facts)
@@ -69,8 +69,9 @@ def engine_state(facts: EngineFacts) -> EngineState:
     return _done(facts)
 
 
-def _busy(facts: EngineFacts) -> EngineState:
-    reading, lines = facts.reading, ()
+def _busy(facts: EngineSetupFacts) -> EngineState:
+    reading = facts.reading
+    lines: tuple[str, ...] = ()
     share = None
     if reading is not None and reading.total_bytes and facts.doing in ("fetching", "bundling"):
         share = reading.done_bytes / reading.total_bytes
@@ -88,7 +89,7 @@ def _busy(facts: EngineFacts) -> EngineState:
     )
 
 
-def _fetch_text(facts: EngineFacts) -> str:
+def _fetch_text(facts: EngineSetupFacts) -> str:
     reading = facts.reading
     assert reading is not None
     text = tr("{done} of {total}").format(done=file_size(reading.done_bytes), total=file_size(reading.total_bytes))
@@ -99,7 +100,7 @@ def _fetch_text(facts: EngineFacts) -> str:
     return text
 
 
-def _asked(facts: EngineFacts) -> EngineState:
+def _asked(facts: EngineSetupFacts) -> EngineState:
     if not facts.offered:
         return _with_buttons(
             facts,
@@ -117,7 +118,7 @@ def _asked(facts: EngineFacts) -> EngineState:
     )
 
 
-def _done(facts: EngineFacts) -> EngineState:
+def _done(facts: EngineSetupFacts) -> EngineState:
     lines = tuple(filter(None, (facts.note, tr("It lies in {place}.").format(place=facts.place))))
     headline = tr("Engine {version}").format(version=facts.in_use)
     if not facts.is_update:
@@ -132,7 +133,7 @@ def _done(facts: EngineFacts) -> EngineState:
     )
 
 
-def _sizes(facts: EngineFacts) -> tuple[str, ...]:
+def _sizes(facts: EngineSetupFacts) -> tuple[str, ...]:
     if facts.fetch_bytes:
         fetched = tr("{size} come from {source}.").format(size=file_size(facts.fetch_bytes), source=facts.source)
     else:
@@ -145,7 +146,7 @@ def _sizes(facts: EngineFacts) -> tuple[str, ...]:
     return fetched, room.format(needed=file_size(facts.disk_bytes), free=file_size(facts.free_bytes))
 
 
-def _has_room(facts: EngineFacts) -> bool:
+def _has_room(facts: EngineSetupFacts) -> bool:
     return facts.free_bytes >= facts.disk_bytes
 
 
@@ -161,7 +162,7 @@ def _change_lines(changes: Changes) -> tuple[str, ...]:
 
 
 def _with_buttons(
-    facts: EngineFacts, phase: Phase, headline: str, lines: tuple[str, ...], primary: ButtonState | None
+    facts: EngineSetupFacts, phase: Phase, headline: str, lines: tuple[str, ...], primary: ButtonState | None
 ) -> EngineState:
     names = {"bundle_from"} if not facts.in_use else {"updates", "repair", "move", "remove", "bundle"}
     names |= {"place"} if not facts.in_use and facts.offered else set()

@@ -18,7 +18,7 @@ from burnish_engine.contract.files import cannot_write, replace_with_retry
 from burnish_engine.install.files.fetch import Fetcher
 from burnish_engine.install.files.meter import Meter
 from burnish_engine.install.files.sources import FILES, Source
-from burnish_engine.install.offer import Offer
+from burnish_engine.install.offer import ReleaseOffer
 from burnish_engine.install.release.description import DESCRIPTION, SIGNATURE, ReleaseFile
 
 _READ_ME = "READ ME.txt"
@@ -49,7 +49,7 @@ class BundleContent:
         return sum(file.size_bytes for file in self.files) + sum(path.stat().st_size for path in self.packages)
 
 
-def bundle_content(offer: Offer, targets: Sequence[str], packages: Iterable[Path] = ()) -> BundleContent:
+def bundle_content(offer: ReleaseOffer, targets: Sequence[str], packages: Iterable[Path] = ()) -> BundleContent:
     """Return what a bundle holds.
 
     Args:
@@ -69,7 +69,7 @@ def bundle_content(offer: Offer, targets: Sequence[str], packages: Iterable[Path
 
 
 def write_bundle(
-    offer: Offer, content: BundleContent, sources: Sequence[Source], target: Path, meter: Meter | None = None
+    offer: ReleaseOffer, content: BundleContent, sources: Sequence[Source], target: Path, meter: Meter | None = None
 ) -> None:
     """Write a bundle. Its files are fetched beside it first, and continued where an earlier call was cut.
 
@@ -109,7 +109,7 @@ def write_bundle(
             aside.unlink(missing_ok=True)
 
 
-def _read_me(offer: Offer, content: BundleContent) -> str:
+def _read_me(offer: ReleaseOffer, content: BundleContent) -> str:
     packages = ", ".join(path.name for path in content.packages)
     return _TEXT.format(
         version=offer.release.version,

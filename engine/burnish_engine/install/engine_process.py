@@ -1,4 +1,4 @@
-"""How programs of an engine are started: nothing of the caller's Python leads them astray, and no console opens."""
+"""Environment and flags for programs of an engine, which no setting of another Python leads astray."""
 
 from __future__ import annotations
 

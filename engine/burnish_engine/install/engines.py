@@ -32,7 +32,7 @@ _ENGINES, _DOWNLOADS = "engines", "downloads"
 
 
 @dataclass(frozen=True)
-class Engine:
+class InstalledEngine:
     """An engine that is set up.
 
     Attributes:
@@ -73,7 +73,7 @@ class Engine:
         """Write the stamp: the engine is complete.
 
         Raises:
-            NoSpaceError: It cannot be written.
+            NoSpaceError: The stamp cannot be written.
         """
         stamp = {"release": release.text, "target": target.name, "python": target.python}
         write_atomic(self.folder / STAMP, json.dumps(stamp, ensure_ascii=False))
@@ -117,12 +117,12 @@ class Engines:
         self.home = home
 
     @property
-    def current(self) -> Engine | None:
+    def current(self) -> InstalledEngine | None:
         """The engine in use. Where that was damaged, the one before it; None: there is none."""
         return next((engine for engine in self._pointed() if engine.is_complete), None)
 
     @property
-    def former(self) -> Engine | None:
+    def former(self) -> InstalledEngine | None:
         """The engine that was in use before the present one, if it is still there."""
         return next((engine for engine in self._pointed()[1:] if engine.is_complete), None)
 
@@ -132,13 +132,13 @@ class Engines:
         pointed = self._pointed()
         return pointed[0].place if pointed else self.home
 
-    def use(self, engine: Engine) -> None:
+    def use(self, engine: InstalledEngine) -> None:
         """Switch to an engine, in one step; the present one becomes the former one, unless this one replaces it.
 
         An engine of the same release, as after a repair, replaces the present one.
 
         Raises:
-            SetupError: It is not complete.
+            SetupError: The engine is not complete.
             NoSpaceError: The pointer cannot be written.
         """
         if not engine.is_complete:
@@ -147,7 +147,7 @@ class Engines:
         replaces = before is None or before.release.text == engine.release.text
         self._point(engine, self.former if replaces else before)
 
-    def roll_back(self) -> Engine:
+    def roll_back(self) -> InstalledEngine:
         """Switch back to the former engine; the present one becomes the former one.
 
         Raises:
@@ -198,21 +198,21 @@ class Engines:
                 raise LeasedError("Another window is setting the engine up.", "Wait until it is done.")
             yield
 
-    def _pointed(self) -> list[Engine]:
+    def _pointed(self) -> list[InstalledEngine]:
         """Return the engine in use and the former one, whether they are complete or not."""
         try:
             pointer = json.loads((self.home / _POINTER).read_text(encoding="utf-8"))
             names = [pointer["current"], pointer["former"]]
         except (OSError, ValueError, KeyError, TypeError):
             return []
-        return [Engine(self.home / name) for name in names if isinstance(name, str) and name]
+        return [InstalledEngine(self.home / name) for name in names if isinstance(name, str) and name]
 
-    def _point(self, engine: Engine, former: Engine | None) -> None:
+    def _point(self, engine: InstalledEngine, former: InstalledEngine | None) -> None:
         names = [self._name(one) for one in (engine, former)]
         make_private(self.home)
         write_atomic(self.home / _POINTER, json.dumps(dict(zip(("current", "former"), names, strict=True))))
 
-    def _name(self, engine: Engine | None) -> str:
+    def _name(self, engine: InstalledEngine | None) -> str:
         """Return how the pointer names an engine: within its own folder by the way from there, so that it may move."""
         if engine is None:
             return ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.install.engines import Engine
+from burnish_engine.install.engines import InstalledEngine
 from burnish_engine.install.files.sources import Source
 from burnish_engine.install.release.description import DESCRIPTION, SIGNATURE, Release, Target, read_release
 from burnish_engine.install.release.minisign import PublicKey, check, read_key
@@ -18,7 +18,7 @@ RELEASE_VARIABLE, KEY_VARIABLE = "BURNISH_RELEASE", "BURNISH_RELEASE_KEY"
 
 
 @dataclass(frozen=True)
-class Offer:
+class ReleaseOffer:
     """A release that can be set up.
 
     Attributes:
@@ -32,7 +32,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Changes:
-    """What an update would change.
+    """The changes that an update makes.
 
     Attributes:
         told: sentences of its makers.
@@ -73,7 +73,7 @@ def trusted_key(env: Mapping[str, str]) -> PublicKey:
         raise SetupError(f"The release's public key cannot be read: {error}.", "Check its path.") from error
 
 
-def read_offer(source: Source, key: PublicKey) -> Offer:
+def read_offer(source: Source, key: PublicKey) -> ReleaseOffer:
     """Read what a place offers.
 
     Args:
@@ -85,15 +85,15 @@ def read_offer(source: Source, key: PublicKey) -> Offer:
     """
     text, signature = source.text(DESCRIPTION), source.text(SIGNATURE)
     check(key, text.encode(), signature, name=f"The release at {source.place}")
-    return Offer(read_release(text), signature)
+    return ReleaseOffer(read_release(text), signature)
 
 
-def is_newer(offer: Offer, engine: Engine) -> bool:
+def is_newer(offer: ReleaseOffer, engine: InstalledEngine) -> bool:
     """Whether a release is newer than an engine's; an older one is never offered as an update."""
     return offer.release.order > engine.release.order
 
 
-def changes(offer: Offer, target: Target, engine: Engine) -> Changes:
+def changes(offer: ReleaseOffer, target: Target, engine: InstalledEngine) -> Changes:
     """Return what setting a release up would change.
 
     Args:

@@ -21,9 +21,9 @@ from typing import Literal
 from burnish_engine.contract.errors import BurnishError, NoSpaceError, SetupError, StoppedError
 from burnish_engine.contract.files import cannot_write, make_private
 from burnish_engine.install.engine_process import NO_WINDOW, clean_env
-from burnish_engine.install.engines import Engine, Engines, downloads, remove_folder
+from burnish_engine.install.engines import Engines, InstalledEngine, downloads, remove_folder
 from burnish_engine.install.files.fetch import PART, Fetcher
-from burnish_engine.install.files.meter import Meter, Reading
+from burnish_engine.install.files.meter import FetchReading, Meter
 from burnish_engine.install.files.reasons import install_problem
 from burnish_engine.install.files.sources import Source
 from burnish_engine.install.machine.setup_checks import DiskNeed, SetupProblem, check_space
@@ -69,7 +69,7 @@ class Order:
         return missing + self.target.installed_bytes
 
 
-class Progress:
+class SetUpProgress:
     """The progress of a set-up, which the window reads while another thread sets up.
 
     Attributes:
@@ -87,7 +87,7 @@ class Progress:
         self.stage, self.meter = "fetching", Meter(total_bytes, self.stop)
         return self.meter
 
-    def reading(self) -> Reading | None:
+    def reading(self) -> FetchReading | None:
         """Return how far the fetch is; None: it has not begun."""
         return None if self.meter is None else self.meter.reading()
 
@@ -95,13 +95,13 @@ class Progress:
         """Raise if the set-up is to pause.
 
         Raises:
-            StoppedError: It is.
+            StoppedError: The set-up was paused.
         """
         if self.stop.is_set():
             raise StoppedError("The set-up was paused.", "It continues where it is.")
 
 
-def set_up(order: Order, engines: Engines, progress: Progress) -> Engine:
+def set_up(order: Order, engines: Engines, progress: SetUpProgress) -> InstalledEngine:
     """Set an engine up and switch to it. May be called again after any interruption.
 
     Args:
@@ -113,7 +113,7 @@ def set_up(order: Order, engines: Engines, progress: Progress) -> Engine:
         The engine, which is in use now.
 
     Raises:
-        StoppedError: It was paused.
+        StoppedError: The set-up was paused.
         NoSpaceError: The disk is full.
         BurnishError: Something failed; the engine in use stays as it is.
     """
@@ -129,7 +129,7 @@ def set_up(order: Order, engines: Engines, progress: Progress) -> Engine:
     return engine
 
 
-def _build(order: Order, engines: Engines, progress: Progress) -> Engine:
+def _build(order: Order, engines: Engines, progress: SetUpProgress) -> InstalledEngine:
     """Make an engine of the fetched files, and try it; what does not work is removed."""
     folder: Path | None = None
     try:
@@ -142,7 +142,7 @@ def _build(order: Order, engines: Engines, progress: Progress) -> Engine:
         if engines.current is not None:  # a first engine is kept, and the Hardware page says what is wrong
             check_up(python)
         _SYNC()
-        engine = Engine(folder)
+        engine = InstalledEngine(folder)
         engine.finish(order.release, order.target)
     except (OSError, BurnishError) as error:
         if folder is not None:
@@ -171,7 +171,7 @@ def _check_space(order: Order) -> None:
         raise NoSpaceError(str(problem)) from problem
 
 
-def _install(order: Order, folder: Path, progress: Progress) -> None:
+def _install(order: Order, folder: Path, progress: SetUpProgress) -> None:
     """Unpack Python and install the packages into it."""
     fetched = downloads(order.place)
     progress.stage = "unpacking"
@@ -213,7 +213,7 @@ def _unpack_uv(wheel: Path, folder: Path) -> Path:
     return path
 
 
-def _run(command: list[str], options: list[str], log: Path, progress: Progress) -> None:
+def _run(command: list[str], options: list[str], log: Path, progress: SetUpProgress) -> None:
     """Run uv, with what it says in a log; end it when the set-up is paused."""
     with log.open("wb") as sink:
         child = subprocess.Popen(

@@ -23,7 +23,7 @@ def try_engine(python: Path, *, uses_gpu: bool) -> None:
         uses_gpu: whether its torch is one for a GPU.
 
     Raises:
-        SetupError: It does not work; the message says which part.
+        SetupError: The engine does not work; the message says which part.
     """
     done = _run(python, "-m", _MODULE, *(["--gpu"] if uses_gpu else []))
     try:
@@ -44,7 +44,7 @@ def check_up(python: Path) -> None:
         python: path of its Python.
 
     Raises:
-        SetupError: It does not call this PC ready.
+        SetupError: The engine does not call this PC ready.
     """
     done = _run(python, "-m", "burnish_engine.cli.main", "doctor", "--json")
     try:

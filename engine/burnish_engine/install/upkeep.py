@@ -11,9 +11,9 @@ from pathlib import Path
 
 from burnish_engine.contract.errors import BurnishError, NoSpaceError, SetupError
 from burnish_engine.contract.files import cannot_write
-from burnish_engine.install.engines import STAMP, Engine, Engines, remove_folder
+from burnish_engine.install.engines import STAMP, Engines, InstalledEngine, remove_folder
 from burnish_engine.install.machine.setup_checks import DiskNeed, SetupProblem, check_space
-from burnish_engine.install.set_up import Progress
+from burnish_engine.install.set_up import SetUpProgress
 from burnish_engine.install.trial import try_engine
 
 PLACE = "burnish-engine"
@@ -25,7 +25,7 @@ def place_in(chosen: Path) -> Path:
     return chosen if chosen.name == PLACE else chosen / PLACE
 
 
-def damaged_files(engine: Engine, progress: Progress) -> list[Path]:
+def damaged_files(engine: InstalledEngine, progress: SetUpProgress) -> list[Path]:
     """Return files of an engine's packages that are missing or were changed, by the hashes in their RECORD files.
 
     Args:
@@ -33,7 +33,7 @@ def damaged_files(engine: Engine, progress: Progress) -> list[Path]:
         progress: way to stop it.
 
     Raises:
-        StoppedError: It was stopped.
+        StoppedError: The work was stopped.
     """
     damaged = []
     for record in sorted(engine.folder.glob("**/site-packages/*.dist-info/RECORD")):
@@ -44,7 +44,7 @@ def damaged_files(engine: Engine, progress: Progress) -> list[Path]:
     return damaged
 
 
-def move(engine: Engine, engines: Engines, place: Path, progress: Progress) -> Engine:
+def move(engine: InstalledEngine, engines: Engines, place: Path, progress: SetUpProgress) -> InstalledEngine:
     """Move the engine in use to another place: copy, try, switch, and only then remove the old one.
 
     Args:
@@ -59,13 +59,13 @@ def move(engine: Engine, engines: Engines, place: Path, progress: Progress) -> E
     Raises:
         SetupError: The copy does not work.
         NoSpaceError: There is too little space.
-        StoppedError: It was stopped.
+        StoppedError: The work was stopped.
     """
     with engines.locked():
         engines.clear(place)
         _check_space(engine, place)
         folder = engines.new_folder(place, engine.release, engine.target)
-        moved = Engine(folder)
+        moved = InstalledEngine(folder)
         try:
             progress.stage = "unpacking"
             shutil.copytree(
@@ -90,7 +90,7 @@ def move(engine: Engine, engines: Engines, place: Path, progress: Progress) -> E
     return moved
 
 
-def _copying(progress: Progress) -> Callable[[str, str], str]:
+def _copying(progress: SetUpProgress) -> Callable[[str, str], str]:
     def copy(source: str, target: str) -> str:
         progress.check()
         return shutil.copy2(source, target)
@@ -98,7 +98,7 @@ def _copying(progress: Progress) -> Callable[[str, str], str]:
     return copy
 
 
-def _check_space(engine: Engine, place: Path) -> None:
+def _check_space(engine: InstalledEngine, place: Path) -> None:
     needed = sum(path.stat().st_size for path in engine.folder.rglob("*") if path.is_file() and not path.is_symlink())
     try:
         place.mkdir(parents=True, exist_ok=True)

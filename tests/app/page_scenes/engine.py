@@ -3,10 +3,10 @@
 from app.page_scenes.screenshots import scene
 
 from burnish_app.engine_setup.engine_work import EngineWork
-from burnish_app.engine_setup.setup_facts import EngineFacts
+from burnish_app.engine_setup.setup_facts import EngineSetupFacts
 from burnish_app.page_states.engine import engine_state
 from burnish_app.widgets.engine.engine_card import EngineCard
-from burnish_engine.install.files.meter import Reading
+from burnish_engine.install.files.meter import FetchReading
 from burnish_engine.install.offer import Changes
 
 GB = 10**9
@@ -31,15 +31,15 @@ UPDATE = {
     ),
 }
 FACTS = {
-    "unknown": EngineFacts(place=PLACE),
-    "asked": EngineFacts(**OFFERED),
-    "narrow-disk": EngineFacts(**{**OFFERED, "free_bytes": 3 * GB}),
-    "fetching": EngineFacts(
-        **OFFERED, doing="fetching", reading=Reading(1_130_000_000, 2_730_000_000, 24_500_000.0, 65.3)
+    "unknown": EngineSetupFacts(place=PLACE),
+    "asked": EngineSetupFacts(**OFFERED),
+    "narrow-disk": EngineSetupFacts(**{**OFFERED, "free_bytes": 3 * GB}),
+    "fetching": EngineSetupFacts(
+        **OFFERED, doing="fetching", reading=FetchReading(1_130_000_000, 2_730_000_000, 24_500_000.0, 65.3)
     ),
-    "installing": EngineFacts(**UPDATE, doing="installing"),
-    "paused": EngineFacts(**OFFERED, is_paused=True),
-    "failed": EngineFacts(
+    "installing": EngineSetupFacts(**UPDATE, doing="installing"),
+    "paused": EngineSetupFacts(**OFFERED, is_paused=True),
+    "failed": EngineSetupFacts(
         **OFFERED,
         problem=(
             "torch-2.13.0-cp312-cp312-manylinux_2_28_x86_64.whl could not be fetched from example.org: a web page "
@@ -48,8 +48,8 @@ FACTS = {
             "so far is kept.",
         ),
     ),
-    "update": EngineFacts(**UPDATE),
-    "done": EngineFacts(
+    "update": EngineSetupFacts(**UPDATE),
+    "done": EngineSetupFacts(
         in_use="0.2.0 (cu130)", former="0.1.0 (cu130)", place=PLACE, note="The engine is ready.", free_bytes=170 * GB
     ),
 }

@@ -9,7 +9,7 @@ from burnish_engine.install.bundle import bundle_content, write_bundle
 from burnish_engine.install.engines import Engines
 from burnish_engine.install.files.sources import FolderSource, WebSource, open_source
 from burnish_engine.install.offer import read_offer
-from burnish_engine.install.set_up import Order, Progress, set_up
+from burnish_engine.install.set_up import Order, SetUpProgress, set_up
 
 from support.engine_mirror import KEY, TARGET, MadeUpRelease, mirror
 
@@ -30,7 +30,7 @@ def test_a_bundle_sets_up_a_pc_without_a_network(tmp_path):
     offer = read_offer(source, KEY)
     order = Order(offer.release, offer.release.target(TARGET), [source], tmp_path / "other PC")
     assert order.missing_bytes() == 0
-    set_up(order, Engines(tmp_path / "other PC"), Progress())
+    set_up(order, Engines(tmp_path / "other PC"), SetUpProgress())
     assert Engines(tmp_path / "other PC").current.release.version == "0.1.0"
 
 

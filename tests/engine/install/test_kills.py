@@ -14,7 +14,7 @@ from burnish_engine.contract.errors import BurnishError
 from burnish_engine.install.engines import Engines
 from burnish_engine.install.files.sources import WebSource
 from burnish_engine.install.offer import read_offer
-from burnish_engine.install.set_up import Order, Progress, set_up
+from burnish_engine.install.set_up import Order, SetUpProgress, set_up
 
 from support.engine_mirror import KEY, TARGET, MadeUpRelease, mirror
 
@@ -25,12 +25,12 @@ import pathlib, sys
 from burnish_engine.install.engines import Engines
 from burnish_engine.install.files.sources import WebSource
 from burnish_engine.install.offer import read_offer
-from burnish_engine.install.set_up import Order, Progress, set_up
+from burnish_engine.install.set_up import Order, SetUpProgress, set_up
 from support.engine_mirror import KEY, TARGET
 home, source = pathlib.Path(sys.argv[1]), WebSource(sys.argv[2])
 release = read_offer(source, KEY).release
 print("begun", flush=True)
-set_up(Order(release, release.target(TARGET), [source], home), Engines(home), Progress())
+set_up(Order(release, release.target(TARGET), [source], home), Engines(home), SetUpProgress())
 print("done", flush=True)
 """
 
@@ -60,7 +60,7 @@ def killed(home, address, after_s):
 def set_up_here(engines, served):
     source = WebSource(served.address)
     release = read_offer(source, KEY).release
-    return set_up(Order(release, release.target(TARGET), [source], engines.home), engines, Progress())
+    return set_up(Order(release, release.target(TARGET), [source], engines.home), engines, SetUpProgress())
 
 
 def kill_often(home, kills, seed):

@@ -6,7 +6,7 @@ from burnish_engine.contract.errors import SetupError
 from burnish_engine.install.engines import Engines, engine_home, engine_python
 from burnish_engine.install.files.sources import FolderSource
 from burnish_engine.install.offer import read_offer
-from burnish_engine.install.set_up import Order, Progress, set_up
+from burnish_engine.install.set_up import Order, SetUpProgress, set_up
 from burnish_engine.install.upkeep import damaged_files, move, place_in
 
 from support.engine_mirror import KEY, TARGET, MadeUpRelease
@@ -24,7 +24,7 @@ def order(tmp_path):
 @pytest.fixture
 def engines(order):
     engines = Engines(order.place)
-    set_up(order, engines, Progress())
+    set_up(order, engines, SetUpProgress())
     return engines
 
 
@@ -36,18 +36,18 @@ def damage(engine):
 
 def test_a_damaged_file_is_found_and_repaired(order, engines):
     before = engines.current
-    assert damaged_files(before, Progress()) == []
+    assert damaged_files(before, SetUpProgress()) == []
     path = damage(before)
-    assert damaged_files(before, Progress()) == [path]
-    set_up(order, engines, Progress())
-    assert damaged_files(engines.current, Progress()) == []
+    assert damaged_files(before, SetUpProgress()) == [path]
+    set_up(order, engines, SetUpProgress())
+    assert damaged_files(engines.current, SetUpProgress()) == []
     assert engines.former is None
     assert not before.folder.exists()
 
 
 def test_an_engine_moves_to_another_drive(tmp_path, engines):
     before = engines.current
-    moved = move(before, engines, place_in(tmp_path / "drive"), Progress())
+    moved = move(before, engines, place_in(tmp_path / "drive"), SetUpProgress())
     assert engine_python(tmp_path) == moved.python
     assert moved.python.is_relative_to(tmp_path / "drive" / "burnish-engine")
     assert not before.folder.exists()
@@ -58,7 +58,7 @@ def test_a_damaged_engine_does_not_move(tmp_path, engines):
     before = engines.current
     damage(before)
     with pytest.raises(SetupError, match="damaged"):
-        move(before, engines, place_in(tmp_path / "drive"), Progress())
+        move(before, engines, place_in(tmp_path / "drive"), SetUpProgress())
     assert engine_python(tmp_path) == before.python
     assert not list((tmp_path / "drive" / "burnish-engine" / "engines").iterdir())
 

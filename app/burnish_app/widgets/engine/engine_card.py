@@ -54,7 +54,7 @@ class EngineCard(Card):
             "place": secondary(tr("Choose the drive"), self._choose_place, "folder"),
             "bundle_from": secondary(tr("Use a bundle"), self._choose_bundle, "open"),
             "roll_back": secondary("", work.roll_back),
-            "updates": secondary(tr("Check for updates"), lambda: work.look(was_asked=True)),
+            "updates": secondary(tr("Check for updates"), lambda: work.find(was_asked=True)),
             "repair": quiet(tr("Check and repair"), work.repair),
             "move": quiet(tr("Move"), self._choose_drive),
             "bundle": quiet(tr("Make a bundle"), self._make_bundle),
@@ -91,7 +91,7 @@ class EngineCard(Card):
         if self._work.facts.offered:
             self._work.set_up()
         else:
-            self._work.look()
+            self._work.find()
 
     def _choose_place(self) -> None:
         folder = QFileDialog.getExistingDirectory(self, tr("Folder or drive for the engine"))

@@ -14,7 +14,7 @@ _WINDOW_S = 8.0  # time over which the rate is taken
 _SAMPLE_S = 0.2
 
 
-class Reading(NamedTuple):
+class FetchReading(NamedTuple):
     """The state of a fetch.
 
     Attributes:
@@ -80,12 +80,12 @@ class Meter:
         """Raise if the fetch is to end.
 
         Raises:
-            StoppedError: It is.
+            StoppedError: The fetch was stopped.
         """
         if self._is_over or self._stop.is_set():
             raise StoppedError("The set-up was paused.", "It continues where it is.")
 
-    def reading(self) -> Reading:
+    def reading(self) -> FetchReading:
         """Return the state of the fetch."""
         with self._lock:
             since, before = self._came[0]
@@ -93,4 +93,4 @@ class Meter:
             came = self._came_bytes - before
             rate = came / took if came > 0 and took > 0 else None
             left = (self._total - self._done) / rate if rate else None
-            return Reading(self._done, self._total, rate, left)
+            return FetchReading(self._done, self._total, rate, left)

@@ -90,7 +90,7 @@ class WebSource:
         """Return a small text file of the release.
 
         Raises:
-            SetupError: It cannot be fetched.
+            SetupError: The file cannot be fetched.
         """
         try:
             with _opened(urljoin(self._address, name), {}) as answer:
@@ -131,7 +131,7 @@ class FolderSource:
         """Return a small text file of the release.
 
         Raises:
-            SetupError: It cannot be read.
+            SetupError: The file cannot be read.
         """
         try:
             return (self._folder / name).read_text(encoding="utf-8")
@@ -176,7 +176,7 @@ class BundleSource:
         """Return a small text file of the release.
 
         Raises:
-            SetupError: It cannot be read.
+            SetupError: The file cannot be read.
         """
         try:
             with zipfile.ZipFile(self._path) as archive:

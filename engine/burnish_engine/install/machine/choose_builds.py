@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from burnish_engine.install.machine.machine_facts import Facts, Gpu
+from burnish_engine.install.machine.machine_facts import Gpu, SetupFacts
 
 TORCH_VERSION = "2.13.0"
 # torch 2.13.0 requires this Triton exactly (its wheel's metadata); the Windows package follows with its own suffix.
@@ -37,7 +37,7 @@ class CudaLine:
     min_capability: tuple[int, int]
     max_capability: tuple[int, int]
 
-    def runs_on(self, facts: Facts) -> bool:
+    def runs_on(self, facts: SetupFacts) -> bool:
         """Whether the driver is new enough; a data centre's compatibility package shows in its CUDA version."""
         floor = self.min_driver_windows if facts.system == "Windows" or facts.wsl else self.min_driver
         return facts.driver >= floor or facts.driver_cuda >= self.cuda
@@ -57,7 +57,7 @@ DEFAULT_INDEX_LINE = "cu130"
 
 
 @dataclass(frozen=True)
-class Choice:
+class BuildChoice:
     """The builds to install.
 
     Attributes:
@@ -90,18 +90,18 @@ class Choice:
         return " ".join((self.torch, self.build, self.triton or "-", self.llama))
 
 
-def choose(facts: Facts) -> Choice:
+def choose(facts: SetupFacts) -> BuildChoice:
     """The builds for a machine, or an error paragraph: what happened, the value found, what to do."""
     error = _python_error(facts) or _system_error(facts)
     if error:
-        return Choice(error=error)
+        return BuildChoice(error=error)
     warnings: list[str] = []
     build, error = _build(facts, warnings)
     if error and facts.allow_cpu:
         warnings = [f"Continuing without the GPU, because BURNISH_ALLOW_CPU is set. Otherwise: {error}"]
         build, error = "cpu", ""
     if error:
-        return Choice(error=error)
+        return BuildChoice(error=error)
     cpu_build_sure = facts.system != "Linux" or bool(facts.torch_index) or facts.cpu_torch_at_hand
     if build == "cpu" and not cpu_build_sure:
         warnings.append(
@@ -117,7 +117,7 @@ def choose(facts: Facts) -> Choice:
         warnings.append(
             "WSL shows no NVIDIA GPU. If this PC has one, install NVIDIA's driver in Windows (not inside WSL)."
         )
-    return Choice(
+    return BuildChoice(
         build=build,
         triton=_triton(facts),
         llama_may_compile=facts.cxx_compiler,
@@ -137,7 +137,7 @@ def torch_index_for(address: str, build: str) -> str:
     return address if complete or not address else f"{address}/{build}"
 
 
-def _python_error(facts: Facts) -> str:
+def _python_error(facts: SetupFacts) -> str:
     found = ".".join(str(part) for part in facts.python)
     if not MIN_PYTHON <= facts.python[:2] <= MAX_PYTHON:
         return (
@@ -151,7 +151,7 @@ def _python_error(facts: Facts) -> str:
     return ""
 
 
-def _system_error(facts: Facts) -> str:
+def _system_error(facts: SetupFacts) -> str:
     system, machine = facts.system, facts.machine
     if system == "Darwin":
         if facts.allow_cpu and machine == "aarch64":
@@ -180,7 +180,7 @@ def _system_error(facts: Facts) -> str:
     return ""
 
 
-def _build(facts: Facts, warnings: list[str]) -> tuple[str, str]:
+def _build(facts: SetupFacts, warnings: list[str]) -> tuple[str, str]:
     """The build's name and an error paragraph; appends warnings."""
     if not facts.gpus:
         return "cpu", _silent_gpu_error(facts)
@@ -202,7 +202,7 @@ def _build(facts: Facts, warnings: list[str]) -> tuple[str, str]:
     return line.tag, ""
 
 
-def _silent_gpu_error(facts: Facts) -> str:
+def _silent_gpu_error(facts: SetupFacts) -> str:
     """An error when a GPU is there and its driver does not answer; empty when there is no GPU."""
     # WSL has nvidia-smi only where Windows has NVIDIA's driver; on plain Linux a failing one may be a leftover.
     if not (facts.gpu_without_driver or facts.driver or (facts.wsl and facts.driver_message)):
@@ -231,7 +231,7 @@ def _silent_gpu_error(facts: Facts) -> str:
     )
 
 
-def _no_line_error(facts: Facts, best: Gpu) -> str:
+def _no_line_error(facts: SetupFacts, best: Gpu) -> str:
     fitting = [line for line in CUDA_LINES if line.covers(best)]
     if not fitting:
         return (
@@ -246,7 +246,7 @@ def _no_line_error(facts: Facts, best: Gpu) -> str:
     )
 
 
-def _index_error(facts: Facts, best: Gpu, line: CudaLine) -> str:
+def _index_error(facts: SetupFacts, best: Gpu, line: CudaLine) -> str:
     """An error when the default index has no such build and nobody named another; what pip finds is verified later."""
     default_has_it = facts.system == "Linux" and line.tag == DEFAULT_INDEX_LINE
     if default_has_it or facts.torch_index or facts.pip_index_configured:
@@ -267,7 +267,7 @@ def _index_error(facts: Facts, best: Gpu, line: CudaLine) -> str:
     )
 
 
-def _triton_tools_error(facts: Facts) -> str:
+def _triton_tools_error(facts: SetupFacts) -> str:
     """On Linux Triton compiles a small C stub at its first launch, against Python's headers (its runtime/build.py)."""
     if facts.system != "Linux" or (facts.c_compiler and facts.python_headers):
         return ""
@@ -283,7 +283,7 @@ def _triton_tools_error(facts: Facts) -> str:
     )
 
 
-def _triton(facts: Facts) -> str | None:
+def _triton(facts: SetupFacts) -> str | None:
     if facts.system == "Windows":
         return f"triton-windows=={TRITON_WINDOWS_VERSION}"
     return f"triton=={TRITON_VERSION}" if facts.system == "Linux" else None

@@ -1,6 +1,6 @@
 """Detects this machine without torch: system, Python, NVIDIA GPUs and driver, compilers, and where pip looks.
 
-Finding is kept apart from deciding: `detect` fills a `Facts`, and `choose_builds.choose` turns it into a decision
+Finding is kept apart from deciding: `detect` fills a `SetupFacts`, and `choose_builds.choose` turns it into a decision
 without touching the machine. What cannot be read is left empty; nothing here raises for a strange machine.
 """
 
@@ -37,7 +37,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Facts:
+class SetupFacts:
     """The facts that the choice of builds depends on. Versions are tuples of numbers; an empty tuple means unknown."""
 
     system: str
@@ -139,7 +139,7 @@ def find_nvidia_smi(env: Mapping[str, str]) -> str | None:
     return shutil.which("nvidia-smi") or next((str(path) for path in candidates if path.is_file()), None)
 
 
-def detect(root: Path, env: Mapping[str, str], python: tuple[int, ...]) -> Facts:
+def detect(root: Path, env: Mapping[str, str], python: tuple[int, ...]) -> SetupFacts:
     """Detect the facts about this machine.
 
     Args:
@@ -153,7 +153,7 @@ def detect(root: Path, env: Mapping[str, str], python: tuple[int, ...]) -> Facts
         on_bus = _windows_adapter() if sys.platform == "win32" else gpus_on_bus()
     sources = read_pip_sources(root, env)
     libc, libc_version = _libc()
-    return Facts(
+    return SetupFacts(
         system=platform.system(),
         machine=_MACHINES.get(platform.machine().lower(), platform.machine().lower()),
         python=python,

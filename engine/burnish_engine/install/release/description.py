@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any, Literal, get_args
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.install.machine.machine_facts import Facts
+from burnish_engine.install.machine.machine_facts import SetupFacts
 
 DESCRIPTION, SIGNATURE = "engine.json", "engine.json.minisig"
 """Names of a release's description and of its signature."""
@@ -113,7 +113,7 @@ class Release:
         return self.targets[name]
 
 
-def target_name(facts: Facts, build: str) -> str:
+def target_name(facts: SetupFacts, build: str) -> str:
     """Return the name of the engine for a machine.
 
     Args:
@@ -127,7 +127,7 @@ def read_release(text: str) -> Release:
     """Read a release's description.
 
     Raises:
-        SetupError: It cannot be read, or is of a newer form.
+        SetupError: The text cannot be read, or is of a newer form.
     """
     try:
         raw = json.loads(text)

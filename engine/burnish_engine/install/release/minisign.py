@@ -35,7 +35,7 @@ def read_key(text: str) -> PublicKey:
     """Read the text of a file with a public key, or its last line alone.
 
     Raises:
-        SetupError: It is no public key.
+        SetupError: The text is no public key.
     """
     lines = text.strip().splitlines()
     content = _unpacked(lines[-1]) if lines else b""

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from burnish_engine.install.machine.choose_builds import CUDA_LINES, Choice, choose, torch_index_for
-from burnish_engine.install.machine.machine_facts import Facts, Gpu
+from burnish_engine.install.machine.choose_builds import CUDA_LINES, BuildChoice, choose, torch_index_for
+from burnish_engine.install.machine.machine_facts import Gpu, SetupFacts
 
 GIB = 2**30
 RTX_3090 = Gpu("NVIDIA GeForce RTX 3090", (8, 6), 24 * GIB)
@@ -20,11 +20,11 @@ V100 = Gpu("Tesla V100-SXM2-16GB", (7, 0), 16 * GIB)
 H100 = Gpu("NVIDIA H100 80GB HBM3", (9, 0), 80 * GIB)
 GB10 = Gpu("NVIDIA GB10", (12, 1), None)
 
-LINUX = Facts("Linux", "x86_64", (3, 12, 3), libc="glibc", libc_version=(2, 39))
+LINUX = SetupFacts("Linux", "x86_64", (3, 12, 3), libc="glibc", libc_version=(2, 39))
 ARM = replace(LINUX, machine="aarch64")
-WINDOWS = Facts("Windows", "x86_64", (3, 12, 3))
+WINDOWS = SetupFacts("Windows", "x86_64", (3, 12, 3))
 WSL = replace(LINUX, wsl=True)
-MAC = Facts("Darwin", "aarch64", (3, 12, 3))
+MAC = SetupFacts("Darwin", "aarch64", (3, 12, 3))
 INDEX = "http://mirror.example/whl"
 
 
@@ -178,7 +178,7 @@ FAILS = [
 @pytest.mark.parametrize(
     ("facts", "build", "triton", "warning"), [row[1:] for row in WORKS], ids=[row[0] for row in WORKS]
 )
-def test_machines_that_work(facts: Facts, build: str, triton: str | None, warning: str) -> None:
+def test_machines_that_work(facts: SetupFacts, build: str, triton: str | None, warning: str) -> None:
     choice = choose(facts)
     assert choice.error == ""
     assert (choice.build, choice.triton, choice.torch) == (build, triton, "torch==2.13.0")
@@ -187,7 +187,7 @@ def test_machines_that_work(facts: Facts, build: str, triton: str | None, warnin
 
 
 @pytest.mark.parametrize(("facts", "words"), [row[1:] for row in FAILS], ids=[row[0] for row in FAILS])
-def test_machines_that_do_not(facts: Facts, words: list[str]) -> None:
+def test_machines_that_do_not(facts: SetupFacts, words: list[str]) -> None:
     choice = choose(facts)
     assert [word for word in words if word not in choice.error] == []
     assert "\n" not in choice.error, "an error is one paragraph"
@@ -212,8 +212,8 @@ def test_compiler_decides_whether_llama_may_be_compiled() -> None:
 
 
 def test_fingerprint_ignores_what_installs_the_same() -> None:
-    assert Choice(warnings=("a",), llama_may_compile=False).fingerprint() == Choice().fingerprint()
-    assert Choice(build="cu130").fingerprint() != Choice().fingerprint()
+    assert BuildChoice(warnings=("a",), llama_may_compile=False).fingerprint() == BuildChoice().fingerprint()
+    assert BuildChoice(build="cu130").fingerprint() != BuildChoice().fingerprint()
 
 
 def test_lines_are_ordered_newest_first() -> None:

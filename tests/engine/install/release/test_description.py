@@ -3,7 +3,7 @@ import json
 import pytest
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.install.machine.machine_facts import Facts
+from burnish_engine.install.machine.machine_facts import SetupFacts
 from burnish_engine.install.release.description import read_release, target_name
 
 from support.engine_mirror import TARGET, MadeUpRelease
@@ -46,7 +46,7 @@ def test_a_machine_without_an_engine_is_told_which_there_are(raw):
 
 
 def test_targets_are_named_by_system_processor_and_build():
-    assert target_name(Facts("Windows", "x86_64", (3, 12)), "cu130") == "windows-x86_64-cu130"
+    assert target_name(SetupFacts("Windows", "x86_64", (3, 12)), "cu130") == "windows-x86_64-cu130"
 
 
 def test_versions_are_ordered_by_their_numbers(raw):

@@ -6,9 +6,6 @@ import sys
 from functools import cache
 from importlib.util import find_spec
 
-from burnish_engine.contract.paths import user_data_dir
-from burnish_engine.install.engines import engine_python
-
 _SERVE = ("-P", "-m", "burnish_engine.cli.main", "serve")
 
 
@@ -22,5 +19,8 @@ def serve_command() -> tuple[str, ...]:
     """Return the command line of the engine's server; empty: no engine is set up."""
     if not sets_engine_up():
         return (sys.executable, *_SERVE)
+    from burnish_engine.contract.paths import user_data_dir
+    from burnish_engine.install.engines import engine_python
+
     python = engine_python(user_data_dir())
     return () if python is None else (str(python), *_SERVE)

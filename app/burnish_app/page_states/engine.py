@@ -94,10 +94,14 @@ def _fetch_text(facts: EngineSetupFacts) -> str:
     assert reading is not None
     text = tr("{done} of {total}").format(done=file_size(reading.done_bytes), total=file_size(reading.total_bytes))
     if reading.rate is not None and reading.left_s is not None:
-        text = tr("{text}, {rate} a second, {left} left").format(
-            text=text, rate=file_size(reading.rate), left=duration_text(reading.left_s)
+        text = tr("{text}, {rate}, {left} left").format(
+            text=text, rate=_rate_text(reading.rate), left=duration_text(reading.left_s)
         )
     return text
+
+
+def _rate_text(rate: float) -> str:
+    return tr("{rate} MB/s").format(rate=f"{rate / 1e6:.1f}")
 
 
 def _asked(facts: EngineSetupFacts) -> EngineState:

@@ -4,8 +4,10 @@ import sys
 
 import pytest
 
+from burnish_app import window as window_module
 from burnish_app.engine_setup import engine_command, setup_facts
 from burnish_app.engine_setup.engine_work import EngineWork
+from burnish_app.widgets.engine.first_start import FirstStart
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.install import offer
 from burnish_engine.install.engines import engine_python
@@ -71,3 +73,14 @@ def test_a_bundle_is_taken_and_the_engine_goes_where_it_was_chosen(home, qtbot, 
     work.set_up()
     assert done(qtbot, work).place == str(tmp_path / "drive" / "burnish-engine")
     assert engine_python(home).is_relative_to(tmp_path / "drive")
+
+
+def test_a_window_without_an_engine_asks_to_set_one_up(home, window, qtbot, monkeypatch):
+    monkeypatch.delenv(offer.RELEASE_VARIABLE, raising=False)
+    monkeypatch.setattr(window_module, "sets_engine_up", lambda: True)
+    window.show()
+    window.begin()
+    first = window.findChild(FirstStart)
+    assert first.isVisible()
+    qtbot.waitUntil(lambda: "No release" in first.card.problem.text(), timeout=60_000)
+    window.close()

@@ -123,12 +123,12 @@ def fetch_packages(machine: Machine, folder: Path, wheels: Path) -> list[Path]:
         for platform in machine.tags():
             command += ["--platform", platform]
         subprocess.run([*command, "--dest", str(work / "wheels")], check=True)
-        found = [_kept(path, folder) for path in sorted((work / "wheels").iterdir())]
+        found = [kept(path, folder) for path in sorted((work / "wheels").iterdir())]
     own = [
         *wheels.glob("burnish-*.whl"),
         *(path for path in wheels.glob("llama_cpp_python-*.whl") if _runs(path, machine)),
     ]
-    return found + [_kept(path, folder) for path in own]
+    return found + [kept(path, folder) for path in own]
 
 
 def _runs(wheel: Path, machine: Machine) -> bool:
@@ -137,7 +137,8 @@ def _runs(wheel: Path, machine: Machine) -> bool:
     )
 
 
-def _kept(path: Path, folder: Path) -> Path:
+def kept(path: Path, folder: Path) -> Path:
+    """Copy a file into a folder where it is not there; returns its path there."""
     target = folder / path.name
     if not target.exists():
         shutil.copy2(path, target)
@@ -164,7 +165,7 @@ def describe(dist: Path, targets: Iterable[str], changes: list[str], version: st
         archive, python = pythons[target.rpartition("-")[0]]
         machine = Machine(target, python)
         uv = next(path for path in dist.glob("uv-*.whl") if _runs(path, machine))
-        chosen = [(_kept(archive, folder), "python"), (_kept(uv, folder), "uv")]
+        chosen = [(kept(archive, folder), "python"), (kept(uv, folder), "uv")]
         chosen += [(path, "wheel") for path in fetch_packages(machine, folder, dist)]
         hashes = [_add(files, path, kind) for path, kind in chosen]
         described[target] = {

@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from burnish_engine.contract.errors import BurnishError
+from burnish_engine.contract.errors import BurnishError, NoSpaceError
+from burnish_engine.install import set_up as set_up_module
 from burnish_engine.install.engines import Engines
 from burnish_engine.install.files.sources import WebSource
 from burnish_engine.install.offer import read_offer
@@ -121,3 +122,33 @@ def test_ten_cut_downloads_break_no_engine(tmp_path):
             served.faults.clear()
             set_up_here(engines, served)
             assert version_in_use(engines) == version
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system with 3 MB of room."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("file systems cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.long
+def test_a_disk_that_fills_up_meanwhile_breaks_no_engine(tmp_path, small_disk, monkeypatch):
+    """The room is there when it begins, and another program takes it."""
+    engines = Engines(tmp_path / "home")
+    with mirror(MadeUpRelease("0.1.0")) as served:
+        set_up_here(engines, served)
+        served.serve(MadeUpRelease("0.2.0", padding=4_000_000))
+        source = WebSource(served.address)
+        release = read_offer(source, KEY).release
+        monkeypatch.setattr(set_up_module, "check_space", lambda _needs: None)
+        with pytest.raises(NoSpaceError, match="full"):
+            set_up(Order(release, release.target(TARGET), [source], small_disk), engines, SetUpProgress())
+        assert version_in_use(engines) == "0.1.0"
+        subprocess.run(["mount", "-o", "remount,size=200m", str(small_disk)], check=True)
+        set_up(Order(release, release.target(TARGET), [source], small_disk), engines, SetUpProgress())
+        assert version_in_use(engines) == "0.2.0"

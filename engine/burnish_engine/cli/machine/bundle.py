@@ -29,9 +29,9 @@ def bundle(
         list[Path] | None, typer.Option("--add", help="File to put in, such as the window's package; repeatable.")
     ] = None,
 ) -> int:
-    """Make one archive that sets Burnish's engine up on another PC, without a network.
+    """Make one archive that sets up the engine on another PC.
 
-    Its card may be another one: name the kinds of machine with --target.
+    It needs no network there, and may have another card: name the kinds of machine with --target.
     """
     places = [release] if release else release_places(os.environ)
     if not places:

@@ -285,17 +285,17 @@ class Pool:
 
     Args:
         out: folder of the results.
+        work: folder of the runs while they are made.
         together: most runs at once.
         start: how processes start: forkserver or spawn.
         until: moment by `time.monotonic` at which runs are dropped.
     """
 
-    def __init__(self, out: Path, together: int, start: str, until: float) -> None:
+    def __init__(self, out: Path, work: Path, together: int, start: str, until: float) -> None:
         self._context = multiprocessing.get_context(start)
         if start == "forkserver":
             self._context.set_forkserver_preload(_PRELOADED)
-        self._out, self._together, self._until = out, together, until
-        self._work = out / "work"
+        self._out, self._work, self._together, self._until = out, work, together, until
         self._running: dict[int, tuple[Job, Any, float]] = {}
         self._took: dict[tuple[str, str], list[float]] = {}
         self._done = 0
@@ -393,6 +393,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--given", type=Path, default=Path())
+    parser.add_argument("--work", type=Path, help="folder of the runs while they are made, in FOLDER by default")
     parser.add_argument("--together", type=int, default=12, help="runs at once")
     parser.add_argument("--designs", nargs="+", choices=["lora", "scratch"], default=["lora", "scratch"])
     parser.add_argument("--start", choices=["forkserver", "spawn"], default="forkserver")
@@ -400,8 +401,10 @@ def main() -> None:
     options = parser.parse_args()
     began = time.monotonic()
     os.environ |= {"OMP_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}  # processes are forked without CUDA
-    out, given, work = options.out.resolve(), options.given.resolve(), options.out.resolve() / "work"
-    work.mkdir(parents=True, exist_ok=True)
+    out, given = options.out.resolve(), options.given.resolve()
+    work = (options.work or out / "work").resolve()
+    for folder in (out, work):
+        folder.mkdir(parents=True, exist_ok=True)
     rows = read_rows(out / "results.jsonl")
     known = {Job(*(row[name] for name in Job.__dataclass_fields__)).id for row in rows}
     for row in read_rows(given / "results.jsonl"):
@@ -414,7 +417,7 @@ def main() -> None:
 
     model = _prepare(given, work, options.designs, tiny=options.tiny)
     log(f"{len(rows)} runs are there")
-    pool = Pool(out, options.together, options.start, began + 60 * options.minutes)
+    pool = Pool(out, work, options.together, options.start, began + 60 * options.minutes)
     for name, design in designs(model, work, tiny=options.tiny).items():
         if name in options.designs:
             done = pool.carry_out(design, rows, log)

@@ -12,11 +12,14 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe
+from burnish_engine.contract.recipe.sweep import SweepSetting, expand, value_text
 from burnish_engine.contract.run.duels import DuelJudge
+from burnish_engine.contract.units import plural
 from burnish_engine.duel.measures.energy import meter_for
-from burnish_engine.duel.sides.differences import differences, refuse_unfair
+from burnish_engine.duel.sides.differences import differences, refuse_unfair, require_factor
 from burnish_engine.duel.sides.spec import DuelOptions, Side
 from burnish_engine.duel.state import DuelState
+from burnish_engine.duel.verdict.effects import factor_name
 
 _LETTERS = "ABCDEFGH"
 
@@ -57,6 +60,48 @@ def forecast_duel(files: Sequence[Path], options: DuelOptions, command: str) -> 
     return forecast_recipes(recipes, _names(files), [file.name for file in files], options, command)
 
 
+def forecast_factors(file: Path, tried: Sequence[SweepSetting], options: DuelOptions, command: str) -> DuelForecast:
+    """Forecast a duel of all combinations of some settings' values.
+
+    Args:
+        file: recipe that the settings change.
+        tried: factors, each with two values.
+        options: options of the comparison.
+        command: command line that asked for the duel.
+
+    Raises:
+        UsageError: A setting cannot be a factor, or the recipes cannot be compared.
+        BurnishError: The recipe, its model or its data cannot be used.
+    """
+    names, recipes = factor_sides(load_recipe(file), tried)
+    return forecast_recipes(recipes, names, [file.name] * len(names), options, command, tried=tried)
+
+
+def factor_sides(recipe: Recipe, tried: Sequence[SweepSetting]) -> tuple[list[str], list[Recipe]]:
+    """Return the name and the recipe of each side: every combination of the factors' values.
+
+    Args:
+        recipe: recipe that the settings change.
+        tried: factors, each with two values.
+
+    Raises:
+        UsageError: A setting cannot be a factor, or a value is invalid.
+    """
+    for factor in tried:
+        require_factor(factor.key)
+        if len(factor.values) != 2:
+            raise UsageError(
+                f"{factor.key} has {plural(len(factor.values), 'value')}, and a factor of a duel has two.",
+                "Give two; a sweep takes any number.",
+            )
+    cells, parts = expand(recipe, tried), [factor_name(factor.key) for factor in tried]
+    names = [
+        ", ".join(f"{part} {value_text(value)}" for part, value in zip(parts, cell.values, strict=True))
+        for cell in cells
+    ]
+    return names, [cell.recipe for cell in cells]
+
+
 def forecast_recipes(
     recipes: Sequence[Recipe],
     names: Sequence[str],
@@ -64,6 +109,7 @@ def forecast_recipes(
     options: DuelOptions,
     command: str,
     *,
+    tried: Sequence[SweepSetting] = (),
     progress: Callable[[str, int, int], None] = lambda _what, _done, _total: None,
 ) -> DuelForecast:
     """Forecast a duel of recipes.
@@ -74,6 +120,7 @@ def forecast_recipes(
         files: name of each side's file.
         options: options of the comparison.
         command: command line that asked for the duel, or would.
+        tried: factors whose combinations the recipes are.
         progress: callback given what is being done, how much of it is done, and of how much.
 
     Raises:
@@ -88,7 +135,7 @@ def forecast_recipes(
     for name, recipe in zip(names, recipes, strict=True):
         _refuse_unmeasurable(name, recipe)
     judge = judge_of(recipes, names)
-    found = differences(recipes)
+    found = differences(recipes, [factor.key for factor in tried])
     if not options.anyway:
         refuse_unfair(found, names)
     if not any(one.kind == "compared" for one in found) and not options.anyway:
@@ -111,6 +158,7 @@ def forecast_recipes(
         sides=sides,
         seed=recipes[0].train.seed,
         every=max(1, max(made.steps or 1 for made in plans) // options.evaluations),
+        tried=list(tried),
         differences=found,
         command=command,
         judge=judge,

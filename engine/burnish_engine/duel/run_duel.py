@@ -18,6 +18,7 @@ from burnish_engine.duel.measures.energy import EnergyWatch, meter_for
 from burnish_engine.duel.measures.outcome import RunOutcome, outcome_of
 from burnish_engine.duel.planner import next_run
 from burnish_engine.duel.run_process import discard_checkpoints, run_one
+from burnish_engine.duel.sides.differences import CHANGED_BY
 from burnish_engine.duel.sides.spec import RunSpec, run_recipe
 from burnish_engine.duel.state import DuelFolder, DuelState
 from burnish_engine.duel.verdict.conclude import conclude
@@ -60,7 +61,7 @@ def run_duel(folder: DuelFolder, listener: DuelListener) -> DuelState:
             listener.run_ended(state, outcome)
             if not state.options.anyway:
                 refuse_unlike(state.checks)
-        verdicts = conclude(state.sides, state.options, state.seed, state.outcomes, state.judge)
+        verdicts = conclude(state.sides, state.options, state.seed, state.outcomes, state.judge, tried=state.tried)
         state = state.model_copy(update={"verdicts": verdicts, "status": "finished"})
         states.write_state(folder, state)
     return state
@@ -76,7 +77,9 @@ def record(folder: DuelFolder, state: DuelState, outcome: RunOutcome) -> DuelSta
         NoSpaceError: The state cannot be written.
     """
     outcomes = [*state.outcomes, outcome]
-    state = state.model_copy(update={"outcomes": outcomes, "checks": fairness_checks(outcomes, state.sides)})
+    besides = {CHANGED_BY[factor.key] for factor in state.tried if factor.key in CHANGED_BY}
+    checks = fairness_checks(outcomes, state.sides, besides)
+    state = state.model_copy(update={"outcomes": outcomes, "checks": checks})
     states.write_state(folder, state)
     discard_checkpoints(folder.run(outcome.spec))
     return state

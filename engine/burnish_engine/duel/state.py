@@ -34,10 +34,13 @@ from burnish_engine.contract.number import Moment
 from burnish_engine.contract.paths import RunPaths, duels_dir, safe_name
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
+from burnish_engine.contract.recipe.sweep import SweepSetting
 from burnish_engine.contract.run.duels import DuelCheck, DuelJudge
 from burnish_engine.duel.measures.outcome import RunOutcome
 from burnish_engine.duel.sides.differences import DuelDifference
 from burnish_engine.duel.sides.spec import DuelOptions, RunSpec, Side
+from burnish_engine.duel.verdict.effects import factor_name
+from burnish_engine.duel.verdict.rates import pair_level
 from burnish_engine.duel.verdict.verdict import DuelVerdict
 from burnish_engine.runs.process import is_alive, own_identity
 from burnish_engine.runs.versioned import read_versioned
@@ -54,6 +57,7 @@ class DuelState(BaseModel):
         sides: compared recipes.
         seed: seed of the first recipe.
         every: number of steps between evaluations.
+        tried: factors of the duel: its sides are all combinations of their values. Empty: sides are recipes.
         differences: differences between the recipes.
         command: command line that started it.
         judge: measure that decides the duel.
@@ -72,6 +76,7 @@ class DuelState(BaseModel):
     sides: list[Side]
     seed: int
     every: int
+    tried: list[SweepSetting] = []
     differences: list[DuelDifference]
     command: str
     judge: DuelJudge = "held_out_loss"
@@ -80,6 +85,18 @@ class DuelState(BaseModel):
     checks: list[DuelCheck] = []
     verdicts: list[DuelVerdict] = []
     status: Literal["unfinished", "finished"] = "unfinished"
+
+    @property
+    def title(self) -> str:
+        """Name of the duel: its factors, or its sides."""
+        if self.tried:
+            return " x ".join(factor_name(factor.key) for factor in self.tried)
+        return " against ".join(side.name for side in self.sides)
+
+    @property
+    def level(self) -> float:
+        """Confidence level of one verdict: pairs of sides share the chance of a wrong winner, effects do not."""
+        return self.options.level if self.tried else pair_level(self.options.level, len(self.sides))
 
     @property
     def scores(self) -> dict[RunSpec, float]:

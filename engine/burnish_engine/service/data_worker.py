@@ -148,10 +148,12 @@ class _DataRequests:
         return Result(id=request.id, run=str(create(found.state, found.recipes, None).root))
 
     def _duel(self, request: PlanDuelRequest | StartDuelRequest, job: Job) -> DuelForecast:
-        from burnish_engine.duel.prepare import forecast_recipes
+        from burnish_engine.duel.prepare import factor_sides, forecast_recipes
         from burnish_engine.duel.sides.spec import duel_options
 
-        recipes = [read_recipe_text(side.recipe) for side in request.sides]
+        recipes, names = [read_recipe_text(side.recipe) for side in request.sides], [one.name for one in request.sides]
+        if request.tried:
+            names, recipes = factor_sides(recipes[0], request.tried)
         options = duel_options(seeds=request.seeds, factors=request.factors, anyway=request.anyway)
         files = [f"{letter}.toml" for letter in "abcdefgh"[: len(recipes)]]
         command = " ".join(
@@ -159,10 +161,9 @@ class _DataRequests:
              f"--factors {','.join(f'{factor:g}' for factor in request.factors)}",
              *(["--anyway"] if request.anyway else [])]
         )  # fmt: skip
-        names = [side.name for side in request.sides]
         if len(set(names)) < len(names):
             names = [f"{name} {file[0].upper()}" for name, file in zip(names, files, strict=True)]
-        return forecast_recipes(recipes, names, files, options, command, progress=job.progress)
+        return forecast_recipes(recipes, names, files, options, command, tried=request.tried, progress=job.progress)
 
     def _prepared(self, recipe: Recipe, job: Job) -> _CachedDataset:
         from burnish_engine.data.prepare import inspect_dataset

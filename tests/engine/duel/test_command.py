@@ -59,6 +59,35 @@ def test_a_dry_run_shows_differences_runs_and_time_and_writes_nothing(write, tmp
     assert (document["options"]["seeds"], document["options"]["factors"]) == (5, [1.0])
 
 
+def test_factors_make_all_combinations_and_may_be_precision_and_schedule(write, capsys):
+    tried = ["--try", "train.schedule=cosine,wsd", "--try", "masking.kind=off,magma"]
+    text, _ = said(capsys, "duel", write("a.toml"), *tried, "--dry-run", "--json", code=0)
+    document = json.loads(text)
+    assert [side["name"] for side in document["sides"]] == [
+        f"schedule {schedule}, masking {masking}" for schedule in ("cosine", "wsd") for masking in ("off", "magma")
+    ]
+    assert {one["key"] for one in document["differences"] if one["kind"] == "compared"} == {
+        "train.schedule", "masking.kind"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("tried", "why"),
+    [
+        ("train.learning_rate=1e-3,1e-4", "the middle of the side's own grid"),
+        ("train.micro_batch_tokens=256,512", "another token budget"),
+        ("masking.kind=off,magma,skip_update", "has two"),
+    ],
+)
+def test_what_is_no_factor_of_a_duel_is_refused(write, capsys, tried, why):
+    _, error = said(capsys, "duel", write("a.toml"), "--try", tried, "--dry-run", code=2)
+    assert why in error
+
+
+def test_factors_take_one_recipe(write, capsys):
+    said(capsys, "duel", write("a.toml"), write("b.toml"), "--try", "masking.kind=off,magma", "--dry-run", code=2)
+
+
 def test_unfair_recipes_are_refused_unless_asked_for(write, capsys):
     files = write("a.toml"), write("b.toml", rank=16, micro_batch_tokens=512)
     _, error = said(capsys, "duel", *files, "--dry-run", code=2)

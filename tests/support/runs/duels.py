@@ -37,10 +37,10 @@ def outcome(side, loss, *, seed=1, phase="seeds", rate=1e-3, diverged=False, con
 
 def sides(*names):
     """Sides by name."""
-    return [Side(letter="ABCD"[n], name=name, file=f"{name}.toml", rate=1e-3) for n, name in enumerate(names)]
+    return [Side(letter="ABCDEFGH"[n], name=name, file=f"{name}.toml", rate=1e-3) for n, name in enumerate(names)]
 
 
-def duel_of(outcomes, *, names=("plain", "fancy"), differences=None, judge="held_out_loss", **options):
+def duel_of(outcomes, *, names=("plain", "fancy"), differences=None, judge="held_out_loss", tried=(), **options):
     """A finished duel over these runs, on as many seeds as they have."""
     seeds = {one.spec.seed for one in outcomes if one.spec.phase == "seeds"}
     chosen = DuelOptions(seeds=len(seeds), **options)
@@ -50,9 +50,9 @@ def duel_of(outcomes, *, names=("plain", "fancy"), differences=None, judge="held
     state = DuelState(
         created=1.8e9, options=chosen, sides=sides(*names), seed=0, every=5, differences=differences,
         command="burnish duel a.toml b.toml", outcomes=outcomes, judge=judge,
-        checks=fairness_checks(outcomes, sides(*names)),
+        checks=fairness_checks(outcomes, sides(*names)), tried=list(tried),
     )  # fmt: skip
-    verdicts = conclude(state.sides, chosen, 0, outcomes, judge)
+    verdicts = conclude(state.sides, chosen, 0, outcomes, judge, tried=state.tried)
     return state.model_copy(update={"verdicts": verdicts, "status": "finished"})
 
 

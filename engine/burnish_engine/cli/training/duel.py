@@ -14,6 +14,7 @@ from burnish_engine.cli.terminal import duration, err, out, print_json, styled, 
 from burnish_engine.cli.training.duel_tables import show_differences, show_duel_forecast, show_result
 from burnish_engine.contract.errors import BurnishError, ExitCode, UsageError
 from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.recipe.sweep import SweepSetting, parse_setting
 from burnish_engine.contract.run.state import ObservedStatus, RunStateFile
 from burnish_engine.duel.measures.outcome import RunOutcome
 from burnish_engine.duel.planner import run_counts
@@ -27,7 +28,12 @@ _DEFAULTS = DuelOptions()
 
 def duel(
     recipes: Annotated[
-        list[Path] | None, typer.Argument(help="Two or more recipes (TOML).", show_default=False)
+        list[Path] | None,
+        typer.Argument(help="Two or more recipes (TOML); with --try one.", show_default=False),
+    ] = None,
+    tried: Annotated[
+        list[str] | None,
+        typer.Option("--try", help="A factor: a setting and two values, such as masking.kind=off,magma."),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each side at its best learning rate; 3 or more.")] = 3,
     factors: Annotated[
@@ -50,17 +56,19 @@ def duel(
 
     All have the same data in the same order, seeds, precision and schedule. Each side finds its learning rate on a
     small grid, then runs with several seeds. Ends with a verdict per measure and its confidence interval, or "not
-    distinguishable". Ctrl-C saves and stops; --resume continues.
+    distinguishable". With --try, up to three times, sides are all combinations of one recipe's settings, and verdicts
+    are on effects and interactions. Ctrl-C saves and stops; --resume continues.
     """
     if resume is None:
         options = _options(seeds=seeds, factors=factors, extensions=extend, evaluations=evaluations, anyway=anyway)
-        found = _begin(recipes or [], options, folder, dry_run=dry_run, json=json)
+        settings = [parse_setting(text) for text in tried or []]
+        found = _begin(recipes or [], settings, options, folder, dry_run=dry_run, json=json)
         if found is None:
             return ExitCode.DONE
     else:
-        if recipes or folder or dry_run:
+        if recipes or tried or folder or dry_run:
             raise UsageError(
-                "--resume continues with a duel as it was begun, and takes no recipes, --out or --dry-run.",
+                "--resume continues with a duel as it was begun, and takes no recipes, --try, --out or --dry-run.",
                 f"burnish duel --resume {typed(resume)}",
             )
         found, _ = open_duel(resume)
@@ -68,14 +76,26 @@ def duel(
 
 
 def _begin(
-    recipes: list[Path], options: DuelOptions, folder: Path | None, *, dry_run: bool, json: bool
+    recipes: list[Path],
+    tried: list[SweepSetting],
+    options: DuelOptions,
+    folder: Path | None,
+    *,
+    dry_run: bool,
+    json: bool,
 ) -> DuelFolder | None:
     """Create the folder of a new duel; None for a dry run."""
-    from burnish_engine.duel.prepare import forecast_duel
+    from burnish_engine.duel.prepare import forecast_duel, forecast_factors
 
+    if tried and len(recipes) != 1:
+        raise UsageError(
+            f"With --try a duel takes one recipe, not {len(recipes)}.", "Its sides are that one with the values."
+        )
     command = " ".join(["burnish", *(typed(argument) for argument in sys.argv[1:])])
     with err.status("looking at recipes and data"):
-        found = forecast_duel(recipes, options, command)
+        found = (
+            forecast_factors(recipes[0], tried, options, command) if tried else forecast_duel(recipes, options, command)
+        )
     if not json:
         show_differences(found.state)
     if dry_run:

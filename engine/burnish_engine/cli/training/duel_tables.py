@@ -12,7 +12,7 @@ from burnish_engine.duel.prepare import DuelForecast
 from burnish_engine.duel.report.figures import figures
 from burnish_engine.duel.sides.differences import shown
 from burnish_engine.duel.state import DuelState
-from burnish_engine.duel.verdict.rates import SECOND_LOOKS, pair_level
+from burnish_engine.duel.verdict.rates import SECOND_LOOKS
 from burnish_engine.duel.verdict.verdict import few_seeds_note, headline
 
 _MARKS = {"compared": "", "unfair": "[yellow]unfair:[/] ", "decided": "[dim]not compared:[/] "}
@@ -72,8 +72,7 @@ def show_result(state: DuelState) -> None:
         out.print(styled("[bold]{}[/]: {}", verdict.title, verdict.text))
     out.print()
     out.print(styled("[bold]{}[/]", headline(state.verdicts)))
-    level = pair_level(state.options.level, len(state.sides))
-    out.dim(few_seeds_note(state.options.seeds, level))
+    out.dim(few_seeds_note(state.options.seeds, state.level))
 
 
 def _show_figures(state: DuelState) -> None:

@@ -10,12 +10,12 @@ from rich.table import Table
 
 from burnish_engine.cli.terminal import duration, err, out, print_json, typed_run
 from burnish_engine.cli.training.plan import inspect_data
-from burnish_engine.contract.errors import ExitCode, UsageError
+from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.sweeps import SweepPlan, sweep_plan
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_file import load_recipe
-from burnish_engine.contract.recipe.sweep import SweepCell, SweepSetting, expand, parse_values, value_text
+from burnish_engine.contract.recipe.sweep import SweepCell, expand, parse_setting, value_text
 from burnish_engine.contract.units import memory_size, plural
 
 
@@ -40,7 +40,7 @@ def sweep(
 
     base = load_recipe(recipe)
     label = sweep_name(name, base.name or recipe.stem)
-    settings = [_setting(text) for text in tried]
+    settings = [parse_setting(text) for text in tried]
     cells = expand(base, settings)
     plans = _plans(cells)
     planned = sweep_plan(settings, cells, plans)
@@ -63,13 +63,6 @@ def sweep(
             out.print("To compare them afterwards:")
             out.print(f"burnish runs compare {' '.join(typed_run(RunPaths(Path(run.folder))) for run in made.runs)}")
     return ExitCode.DONE
-
-
-def _setting(text: str) -> SweepSetting:
-    key, equals, values = text.partition("=")
-    if not equals:
-        raise UsageError(f"--try {text} names no values.", "Give them, such as --try train.learning_rate=1e-4,2e-4")
-    return SweepSetting(key=key.strip(), values=parse_values(key.strip(), values))
 
 
 def _plans(cells: list[SweepCell]) -> list[RunPlan]:

@@ -98,6 +98,18 @@ def value_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
+def parse_setting(text: str) -> SweepSetting:
+    """Parse what `--try` takes, such as "train.learning_rate=1e-4,2e-4".
+
+    Raises:
+        UsageError: There is no such setting, no value, or one that is of another kind.
+    """
+    key, equals, values = text.partition("=")
+    if not equals:
+        raise UsageError(f"--try {text} names no values.", "Give them, such as --try train.learning_rate=1e-4,2e-4")
+    return SweepSetting(key=key.strip(), values=parse_values(key.strip(), values))
+
+
 def parse_values(key: str, text: str) -> list[bool | int | float | str]:
     """Parse a typed list, such as "1e-4, 2e-4", into values of a setting's kind.
 

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from burnish_engine.contract.number import Moment, Number
+from burnish_engine.contract.recipe.sweep import SweepSetting
 from burnish_engine.contract.record import Facts
 
 DuelStatus = Literal["planned", "running", "stopped", "finished"]
@@ -95,6 +96,9 @@ class DuelFacts(Facts):
     created: Moment = Field(description="Seconds since the epoch.")
     status: DuelStatus
     judge: DuelJudge = Field(default="held_out_loss", description="Measure that decides it.")
+    tried: list[SweepSetting] = Field(
+        default=[], description="Factors, whose combinations the sides are; empty: sides are recipes."
+    )
     sides: list[DuelSideFacts]
     differences: list[DuelDifferenceFacts]
     factors: list[float]

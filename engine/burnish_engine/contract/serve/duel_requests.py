@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from burnish_engine.contract.recipe.sweep import SweepSetting
 from burnish_engine.contract.serve.protocol_line import ProtocolLine, ProtocolRequest
 
 
@@ -17,7 +18,10 @@ class DuelSideRequest(ProtocolLine):
 
 
 class _DuelRequest(ProtocolRequest):
-    sides: list[DuelSideRequest] = Field(min_length=2)
+    sides: list[DuelSideRequest] = Field(min_length=1, description="Two or more; with `tried` one, which they change.")
+    tried: list[SweepSetting] = Field(
+        default=[], description="Factors with two values each: the sides are all combinations."
+    )
     seeds: int = Field(default=3, ge=3, le=100, description="Runs of each side at its best learning rate.")
     factors: list[float] = Field(default=[0.3, 1.0, 3.0], description="Learning rates, as multiples of its own.")
     anyway: bool = Field(default=False, description="Compare although the conditions differ.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.run.duels import DuelCheck
@@ -24,17 +24,27 @@ _OF_ALL = {
 }
 
 
-def fairness_checks(outcomes: Sequence[RunOutcome], sides: Sequence[Side]) -> list[DuelCheck]:
-    """Check every condition over all runs so far; those that depend on the seed, among the runs of each seed."""
+def fairness_checks(
+    outcomes: Sequence[RunOutcome], sides: Sequence[Side], besides: Collection[str] = ()
+) -> list[DuelCheck]:
+    """Check every condition over all runs so far; those that depend on the seed, among the runs of each seed.
+
+    Args:
+        outcomes: outcomes of the runs so far.
+        sides: compared recipes.
+        besides: conditions that the duel itself varies.
+    """
     if not outcomes:
         return []
     found = []
-    for key, what in _BY_SEED.items():
+    by_seed_keys = {key: what for key, what in _BY_SEED.items() if key not in besides}
+    of_all_keys = {key: what for key, what in _OF_ALL.items() if key not in besides}
+    for key, what in by_seed_keys.items():
         by_seed = [[one for one in outcomes if one.spec.seed == seed] for seed in _seeds(outcomes)]
         checks = [_check(key, what, group, sides) for group in by_seed]
         worst = [one for kind in ("differs", "unknown", "same") for one in checks if one.verdict == kind]
         found.append(worst[0])
-    return [*found, *(_check(key, what, outcomes, sides) for key, what in _OF_ALL.items())]
+    return [*found, *(_check(key, what, outcomes, sides) for key, what in of_all_keys.items())]
 
 
 def refuse_unlike(checks: Sequence[DuelCheck]) -> None:

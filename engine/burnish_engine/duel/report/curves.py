@@ -14,6 +14,7 @@ from burnish_engine.duel.report.plots import CurveLine, Frame, IntervalRow, curv
 from burnish_engine.duel.report.svg import Spot
 from burnish_engine.duel.state import DuelState
 from burnish_engine.duel.verdict.conclude import MEASURES
+from burnish_engine.duel.verdict.effects import contrast_by_seed
 from burnish_engine.duel.verdict.verdict import DuelVerdict
 
 CourseSpot = CurvePoint | CourseStretch
@@ -128,12 +129,12 @@ def share_intervals(state: DuelState) -> str:
     for verdict in state.verdicts:
         measure = next((one for one in MEASURES if one.key == verdict.measure and one.form == "share"), None)
         if measure and verdict.difference is not None:
-            both = [
-                {run.spec.seed: measure.value(run) for run in interleaved_runs(state, side)} for side in verdict.sides
+            values = [
+                {run.spec.seed: value for run in interleaved_runs(state, side) if (value := measure.value(run))}
+                for side in verdict.weights
             ]
-            pairs = [(both[0][seed], both[1][seed]) for seed in both[0]]
-            ratios = [mine / other - 1 for mine, other in pairs if mine is not None and other]
-            spans.append(_span(verdict, _row_title(verdict, state), ratios))
+            ratios = map(math.expm1, contrast_by_seed([*verdict.weights.values()], values, ratio=True))
+            spans.append(_span(verdict, _row_title(verdict, state), [*ratios]))
     title = "Differences in speed, memory and energy, in percent, with intervals"
     return interval_plot(spans, title, lambda value: f"{100 * value:+.3g} %" if value else "0")
 
@@ -150,8 +151,8 @@ def _span(verdict: DuelVerdict, label: str, spots: Sequence[float]) -> IntervalR
 
 
 def _judge_differences(state: DuelState, verdict: DuelVerdict) -> list[float]:
-    both = [{run.spec.seed: run.score for run in compared_runs(state, side)} for side in verdict.sides]
-    return [both[0][seed] - both[1][seed] for seed in both[0] if seed in both[1]]
+    values = [{run.spec.seed: run.score for run in compared_runs(state, side)} for side in verdict.weights]
+    return contrast_by_seed([*verdict.weights.values()], values, ratio=False)
 
 
 def _side(

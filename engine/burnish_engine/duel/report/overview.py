@@ -28,7 +28,7 @@ from burnish_engine.duel.sides.differences import shown
 from burnish_engine.duel.sides.spec import RunSpec
 from burnish_engine.duel.state import DuelFolder, DuelState, has_process, open_duel
 from burnish_engine.duel.verdict.conclude import CHOSEN_LOSS, MEASURES
-from burnish_engine.duel.verdict.rates import pair_level
+from burnish_engine.duel.verdict.effects import contrast_by_seed
 from burnish_engine.duel.verdict.verdict import DuelVerdict, few_seeds_note, headline
 from burnish_engine.runs.store import read_process_end, read_state
 
@@ -77,12 +77,13 @@ def planned_facts(forecast: DuelForecast) -> DuelFacts:
 
 def _described(state: DuelState, status: DuelStatus, **more: object) -> DuelFacts:
     sides = [DuelSideFacts(letter=one.letter, name=one.name, rate=one.rate, run_s=one.run_s) for one in state.sides]
-    caution = few_seeds_note(state.options.seeds, pair_level(state.options.level, len(state.sides)))
+    caution = few_seeds_note(state.options.seeds, state.level)
     return DuelFacts.model_validate(
         {
             "created": state.created,
             "status": status,
             "judge": state.judge,
+            "tried": state.tried,
             "sides": sides,
             "differences": [
                 DuelDifferenceFacts(
@@ -165,13 +166,13 @@ def _verdict(state: DuelState, one: DuelVerdict) -> DuelVerdictFacts:
 def _pairs(state: DuelState, verdict: DuelVerdict) -> list[float]:
     """List the difference of each pair of runs that a verdict rests on, in its unit."""
     of_side = compared_runs if verdict.measure in JUDGES else interleaved_runs
-    by_seed = [{one.spec.seed: _value(one, verdict.measure) for one in of_side(state, side)} for side in verdict.sides]
-    found = []
-    for seed, mine in by_seed[0].items():
-        other = by_seed[1].get(seed)
-        if mine is not None and other is not None and (verdict.form != "share" or other):
-            found.append(mine / other - 1 if verdict.form == "share" else mine - other)
-    return [one for one in found if math.isfinite(one)]
+    ratio = verdict.form == "share"
+    values = [
+        {one.spec.seed: value for one in of_side(state, side) if (value := _value(one, verdict.measure)) is not None}
+        for side in verdict.weights
+    ]
+    found = contrast_by_seed([*verdict.weights.values()], values, ratio=ratio)
+    return [math.expm1(one) if ratio else one for one in found if math.isfinite(one)]
 
 
 def _value(outcome: RunOutcome, measure: str) -> float | None:

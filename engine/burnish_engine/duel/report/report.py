@@ -23,7 +23,7 @@ from burnish_engine.duel.report.svg import legend_sample
 from burnish_engine.duel.sides.differences import shown
 from burnish_engine.duel.state import DuelState
 from burnish_engine.duel.verdict.conclude import joules_per_1000
-from burnish_engine.duel.verdict.rates import SECOND_LOOKS, pair_level
+from burnish_engine.duel.verdict.rates import SECOND_LOOKS
 from burnish_engine.duel.verdict.verdict import DuelVerdict, few_seeds_note, headline
 
 _LEGEND = "Circles are single pairs of runs, the square is their mean, the bar its confidence interval."
@@ -42,7 +42,7 @@ _KINDS = {"compared": "compared", "unfair": "unfair", "decided": "not compared"}
 
 def render(state: DuelState) -> str:
     """Render the report of a finished or unfinished duel."""
-    title = " against ".join(side.name for side in state.sides)
+    title = state.title
     sections = (
         _notes, _differences, _verdicts, _figures, _curves, _rates, _conditions, _runs, _method, _again,
     )  # fmt: skip
@@ -78,7 +78,7 @@ def _verdicts(state: DuelState) -> str:
     against = f"{names[0]} against {names[1]}" if len(names) == 2 else "The first against the second"
     cards = _card(*judge_intervals(state))
     cards += _card(against, share_intervals(state))
-    few = few_seeds_note(state.options.seeds, pair_level(state.options.level, len(names)))
+    few = few_seeds_note(state.options.seeds, state.level)
     small = f'<p class="dim small">{_text(_LEGEND if cards else "")} {_text(few)}</p>'
     return f"<h2>Verdict</h2>{table}{cards}{small}\n"
 
@@ -235,13 +235,20 @@ def _how(state: DuelState) -> str:
         )
     energy = state.energy or "not measured on this device"
     wrong = f"{100 * (1 - options.level):.3g}"
+    effects, equal = "", f"Of sides that are equal in truth, about {wrong} of 100 duels would give a measure a winner"
+    if state.tried:
+        equal = f"Of effects that are none in truth, about {wrong} of 100 would be called one"
+        effects = (
+            "An effect is the mean of all sides with a factor's second value less that of those with its first, within "
+            "each seed; an interaction is an effect at the second value of another factor less that at its first. "
+        )
     return (
         f"{grid}Then each ran {options.seeds} seeds at its best rate; sides took turns, and who began changed from "
         "seed to seed. Runs of the same seed are pairs: they saw the same rows in the same order. A side is called "
         "worse only if it is worse at its best rate and at those that the grid could not tell from it (at most "
-        f"{SECOND_LOOKS}, with the same seeds). The intervals are Student's t of the paired differences (of "
-        f"logarithms of ratios for speed, memory and energy). Of sides that are equal in truth, about {wrong} of 100 "
-        f"duels would give a measure a winner, or fewer. Speed leaves out the first {WARM_UP_STEPS} steps of a "
+        f"{SECOND_LOOKS}, with the same seeds). {effects}The intervals are Student's t of the paired differences (of "
+        f"logarithms of ratios for speed, memory and energy). {equal}, or fewer. Speed leaves out the first "
+        f"{WARM_UP_STEPS} steps of a "
         "process. Speed, memory and energy are of the runs that took turns. Energy is of the whole GPU while steps "
         f"are made: {energy}."
     )

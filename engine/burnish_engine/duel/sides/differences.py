@@ -72,10 +72,33 @@ class DuelDifference(BaseModel):
     why: str = ""
 
 
-def differences(recipes: Sequence[Recipe]) -> list[DuelDifference]:
-    """List all differences: compared ones first, then unfair ones, then those that the duel decides."""
+CHANGED_BY = {
+    "train.precision": "precision", "train.schedule": "schedule", "train.warmup_share": "schedule",
+    "train.final_share": "schedule", "train.decay_share": "schedule",
+}  # fmt: skip
+"""Condition of a run that a factor changes. Where every combination of values runs, such a difference is fair."""
+
+
+def differences(recipes: Sequence[Recipe], tried: Sequence[str] = ()) -> list[DuelDifference]:
+    """List all differences: compared ones first, then unfair ones, then those that the duel decides.
+
+    Args:
+        recipes: recipes of the sides.
+        tried: keys of the duel's factors, which are compared.
+    """
     order: list[DifferenceKind] = ["compared", "unfair", "decided"]
-    return sorted(_differences(recipes), key=lambda found: order.index(found.kind))
+    return sorted(_differences(recipes, tried), key=lambda found: order.index(found.kind))
+
+
+def require_factor(key: str) -> None:
+    """Check that a key can be a factor of a duel.
+
+    Raises:
+        UsageError: The duel sets the key itself, or it changes what runs learn from or for how long.
+    """
+    kind, why = _kind(key)
+    if kind != "compared" and key not in CHANGED_BY:
+        raise UsageError(f"{key} cannot be a factor of a duel ({why}).", "Take another setting.")
 
 
 def refuse_unfair(found: Sequence[DuelDifference], names: Sequence[str]) -> None:
@@ -111,14 +134,14 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _differences(recipes: Sequence[Recipe]) -> Iterator[DuelDifference]:
+def _differences(recipes: Sequence[Recipe], tried: Sequence[str]) -> Iterator[DuelDifference]:
     documents = [recipe.model_dump(mode="json") for recipe in recipes]
     for section, content in documents[0].items():
         keys = [f"{section}.{key}" for key in content] if isinstance(content, dict) else [section]
         for key in keys:
             values = [_value(document, key) for document in documents]
             if any(value != values[0] for value in values):
-                kind, why = _kind(key)
+                kind, why = ("compared", "") if key in tried else _kind(key)
                 yield DuelDifference(key=key, values=values, kind=kind, why=why)
 
 

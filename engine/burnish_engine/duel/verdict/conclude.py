@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from burnish_engine.contract.run.duels import DuelJudge, VerdictForm
+from burnish_engine.contract.recipe.sweep import SweepSetting
+from burnish_engine.contract.run.duels import DuelJudge, VerdictForm, VerdictKind
 from burnish_engine.duel.measures.outcome import RunOutcome
 from burnish_engine.duel.sides.spec import DuelOptions, Side, compared_seeds
+from burnish_engine.duel.verdict.effects import EffectContrast, contrast_by_seed, effect_contrasts
 from burnish_engine.duel.verdict.rates import (
     LOSS_RESOLUTION,
     RateScores,
@@ -26,7 +28,10 @@ from burnish_engine.duel.verdict.rates import (
 from burnish_engine.duel.verdict.statistics import ConfidenceInterval, paired_interval
 from burnish_engine.duel.verdict.verdict import DuelVerdict
 
+_ROUNDING = 1e-12  # of weighted sums
 _Pair = tuple[int, int]
+_JUDGE_TITLES = {"held_out_loss": "held-out loss", "pair_error": "held-out pairs preferred wrongly"}
+_JUDGE_FORMS: dict[str, VerdictForm] = {"held_out_loss": "nats", "pair_error": "points"}
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,12 @@ def conclude(
     seed: int,
     outcomes: Sequence[RunOutcome],
     judge: DuelJudge = "held_out_loss",
+    *,
+    tried: Sequence[SweepSetting] = (),
 ) -> list[DuelVerdict]:
-    """Compute all verdicts of a duel whose runs are done: the judge's first, pair by pair."""
+    """Compute all verdicts of a duel whose runs are done: the judge's first, pair by pair or factor by factor."""
+    if tried:
+        return list(_on_factors(tried, options, seed, outcomes, judge))
     return list(_verdicts(sides, options, seed, outcomes, judge))
 
 
@@ -128,6 +137,68 @@ def _verdicts(
             yield _on_measure(measured, pair, (sides[pair[0]].name, sides[pair[1]].name), known, level)
 
 
+def _on_factors(
+    tried: Sequence[SweepSetting], options: DuelOptions, seed: int, outcomes: Sequence[RunOutcome], judge: DuelJudge
+) -> Iterator[DuelVerdict]:
+    """Judge the effects of factors, and by the judge's measure their interactions too, at every side's best rate."""
+    contrasts = effect_contrasts(tried)
+    sides, seeds = len(contrasts[0].weights), compared_seeds(seed, options.seeds)
+    judged = [
+        dict(zip(seeds, of_side[best_rate(of_side)], strict=True))
+        for of_side in complete_rates_of(sides, options, seed, outcomes)
+    ]
+    decides = DuelMeasure(judge, _JUDGE_TITLES[judge], lambda one: one.score, form=_JUDGE_FORMS[judge])
+    decides = replace(decides, resolution=_resolution(judge, outcomes))
+    for contrast in contrasts:
+        yield _on_effect(contrast, decides, judged, options.level)
+    for measure in measures_of(judge):
+        values: list[dict[int, float]] = [{} for _ in range(sides)]
+        for one in outcomes:
+            value = measure.value(one)
+            if one.spec.phase == "seeds" and value is not None:
+                values[one.spec.side][one.spec.seed] = value
+        if measure.optional and not any(values):
+            continue
+        measured = replace(measure, resolution=_row_share(outcomes)) if measure is TASK_SCORE else measure
+        for contrast in contrasts:
+            if not contrast.is_interaction:
+                yield _on_effect(contrast, measured, values, options.level)
+
+
+def _on_effect(
+    contrast: EffectContrast, measure: DuelMeasure, values: Sequence[dict[int, float]], level: float
+) -> DuelVerdict:
+    """Judge an effect in a measure; where a run diverged, it has none."""
+    ratio = measure.form == "share"
+    differences = contrast_by_seed(contrast.weights, values, ratio=ratio)
+    finite = all(map(math.isfinite, differences))
+    interval = paired_interval(differences, level, measure.resolution) if len(differences) >= 2 and finite else None
+    diverged = [
+        sum(not math.isfinite(value) for side, weight in zip(values, contrast.weights, strict=True)
+            for value in side.values() if weight * sign > 0)
+        for sign in (1, -1)
+    ]  # fmt: skip
+    equal = all(math.isclose(one, 0.0, abs_tol=_ROUNDING) for one in differences)
+    winner = None
+    if interval and interval.excludes_zero:
+        winner = contrast.sides[0] if (interval.mean > 0) == measure.higher_is_better else contrast.sides[1]
+    known: VerdictKind = "equal" if equal else "winner" if winner is not None else "not distinguishable"
+    return DuelVerdict(
+        measure=measure.key,
+        title=measure.title,
+        form=measure.form,
+        sides=contrast.sides,
+        names=contrast.names,
+        pairs=len(differences),
+        level=level,
+        diverged=(diverged[0], diverged[1]),
+        contrast=contrast.weights,
+        winner=winner,
+        kind="not measured" if interval is None and not any(diverged) else known,
+        **_ends(interval, math.expm1 if ratio else float),
+    )
+
+
 def _row_share(outcomes: Sequence[RunOutcome]) -> float:
     """Return the share that one scored row is: less is no difference."""
     return 1 / max(1, *(one.task_rows for one in outcomes))
@@ -158,8 +229,8 @@ def _on_judge(
     names = [f"{sides[side].name} at {rate:.4g}" for side, rate in zip(pair, rates, strict=True)]
     return DuelVerdict(
         measure=judge,
-        title="held-out loss" if judge == "held_out_loss" else "held-out pairs preferred wrongly",
-        form="nats" if judge == "held_out_loss" else "points",
+        title=_JUDGE_TITLES[judge],
+        form=_JUDGE_FORMS[judge],
         sides=pair,
         names=(names[0], names[1]),
         pairs=len(mine),

@@ -27,6 +27,8 @@ class DuelVerdict(BaseModel):
         high: upper end of the interval.
         level: confidence level of the interval.
         diverged: numbers of diverged runs of each side.
+        contrast: weight of every side in the difference; empty: 1 and -1 of the two. An effect of a factor has sides of
+            either value in it, and `sides` are the first of each.
         winner: index of the better side; None for every kind but "winner".
         kind: kind of verdict.
     """
@@ -44,6 +46,7 @@ class DuelVerdict(BaseModel):
     high: Number | None = None
     level: float
     diverged: tuple[int, int] = (0, 0)
+    contrast: list[float] = []
     winner: int | None = None
     kind: VerdictKind
 
@@ -51,6 +54,13 @@ class DuelVerdict(BaseModel):
     def better(self) -> str:
         """Name of the winner; empty where there is none."""
         return "" if self.winner is None else self.names[self.sides.index(self.winner)]
+
+    @property
+    def weights(self) -> dict[int, float]:
+        """Weight in the difference by side, without those that have none."""
+        if not self.contrast:
+            return {self.sides[0]: 1.0, self.sides[1]: -1.0}
+        return {side: weight for side, weight in enumerate(self.contrast) if weight}
 
     @property
     def text(self) -> str:

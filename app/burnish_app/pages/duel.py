@@ -22,7 +22,7 @@ from burnish_app.widgets.duel.progress_card import DuelProgressCard
 from burnish_app.widgets.duel.verdict_card import DuelVerdictCard
 from burnish_app.widgets.page.page import Page
 from burnish_app.wording.causes import duel_failure
-from burnish_app.wording.duel_text import in_window
+from burnish_app.wording.duel_text import duel_name, in_window
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.duels import DuelFacts
 from burnish_engine.contract.serve.duel_requests import DuelsRequest, ResumeDuelRequest, StopDuelRequest
@@ -144,10 +144,7 @@ class DuelPage(Page):
         if [duel.folder for duel in duels] != folders or choose:
             if first and not choose and not self.former.key and not self.bench.duelists:
                 choose = next((duel.folder for duel in duels if duel.status == "running"), "")
-            against = tr(" against ")
-            former = [
-                Former(against.join(side.name for side in duel.sides), duel.created, duel.folder) for duel in duels
-            ]
+            former = [Former(duel_name(duel), duel.created, duel.folder) for duel in duels]
             self.former.offer(former, choose or None)
         self._show()
         if self.isVisible() and self._is_any_running:
@@ -233,7 +230,7 @@ class DuelPage(Page):
 
     def _winner(self) -> int | None:
         duel = self.duel
-        verdicts = duel.verdicts if duel is not None else []
+        verdicts = duel.verdicts if duel is not None and not duel.tried else []
         winners = {verdict.winner for verdict in verdicts if duel is not None and verdict.measure == duel.judge}
         return winners.pop() if len(winners) == 1 else None
 

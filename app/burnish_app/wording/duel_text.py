@@ -8,6 +8,7 @@ from burnish_app.look.language import tr
 from burnish_app.state.time_left import Remaining
 from burnish_app.wording.numbers import decimal_text, duration_text, left_text, percent, plural
 from burnish_app.wording.plain_words import plain_words
+from burnish_app.wording.recipe_text import setting_name
 from burnish_engine.contract.run.duels import DuelFacts, DuelRun, DuelVerdictFacts
 
 _PHASES = {
@@ -28,6 +29,13 @@ def in_window(text: str) -> str:
     text = text.replace("add --anyway", tr("press Compare anyway"))
     kept = [sentence for sentence in re.split(r"(?<=[.!?]) +", text) if "burnish " not in sentence]
     return plain_words(re.sub(r"--(?=[a-z])", "", " ".join(kept)))
+
+
+def duel_name(duel: DuelFacts) -> str:
+    """Return the name of a duel: its factors, or its sides."""
+    if duel.tried:
+        return " \N{MULTIPLICATION SIGN} ".join(setting_name(factor.key) for factor in duel.tried)
+    return tr(" against ").join(side.name for side in duel.sides)
 
 
 def plan_text(duel: DuelFacts) -> str:

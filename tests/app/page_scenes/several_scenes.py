@@ -137,6 +137,22 @@ def a_duel(status, *, folder="", made=(), current=None, **more):
     )  # fmt: skip
 
 
+def factorial(status, **more):
+    """Make a duel of two factors, and its sides."""
+    tried = [
+        SweepSetting(key="masking.kind", values=["off", "magma"]),
+        SweepSetting(key="train.schedule", values=["cosine", "wsd"]),
+    ]
+    names = [f"masking {kind}, schedule {schedule}" for kind in ("off", "magma") for schedule in ("cosine", "wsd")]
+    sides = [DuelSideFacts(letter="ABCD"[place], name=name, rate=2e-4) for place, name in enumerate(names)]
+    differences = [
+        DuelDifferenceFacts(key="train.schedule", values=["cosine", "wsd"] * 2, kind="compared"),
+        DuelDifferenceFacts(key="masking.kind", values=["off", "off", "magma", "magma"], kind="compared"),
+    ]
+    changes = {"tried": tried, "sides": sides, "differences": differences, "runs": (24, 56)}
+    return a_duel(status, **more).model_copy(update=changes)
+
+
 def duel_runs(root, count):
     """Write the first runs of a duel: a grid of three rates on each side, then three seeds."""
     specs = [("grid", side, 7, rate) for rate in (6e-5, 2e-4, 6e-4) for side in (0, 1)]
@@ -214,6 +230,19 @@ def duel_planned(window):
     row.values.setText("32")
     page.planning.card.ask()
     window.client.answer("plan_duel", duels=[a_duel("planned")])
+    page.planning.card._timer.stop()
+
+
+@scene("duel-factors")
+def duel_factors(window):
+    page = _duel(window)
+    page.planning.kind.button("factors").click()
+    page.planning.factors.add.click()
+    row = page.planning.factors.rows[1]
+    row.name.setCurrentIndex(row.name.findData("train.schedule"))
+    row.values.setText("cosine, wsd")
+    page.planning.card.ask()
+    window.client.answer("plan_duel", duels=[factorial("planned")])
     page.planning.card._timer.stop()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from app.facts.run_summaries import summary
-from app.page_scenes.several_scenes import a_duel, duel_runs, verdicts
+from app.page_scenes.several_scenes import a_duel, duel_runs, factorial, verdicts
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QPushButton
 
@@ -63,6 +63,33 @@ def test_another_choice_is_planned_again(qtbot, page, answers):
     page.planning.seeds.setValue(5)
     qtbot.waitUntil(page.primary.isEnabled)
     assert (answers.asked("plan_duel")[-1]["factors"], answers.asked("plan_duel")[-1]["seeds"]) == ([1.0], 5)
+
+
+@pytest.mark.full
+def test_settings_of_the_draft_are_the_factors_of_a_duel(qtbot, page, answers):
+    qtbot.waitUntil(page.primary.isEnabled)
+    answers.result("plan_duel", duels=[factorial("planned")])
+    page.planning.kind.button("factors").click()
+    qtbot.waitUntil(lambda: bool(answers.asked("plan_duel")[-1]["tried"]))
+    assert not page.planning.first.isVisible()
+    asked = answers.asked("plan_duel")[-1]
+    assert asked["tried"] == [{"key": "masking.kind", "values": ["off", "magma"]}]
+    assert [recipe for _, recipe in asked_sides(answers)] == [page.bench.recipe]
+    page.planning.factors.rows[0].values.setText("sometimes")
+    qtbot.waitUntil(lambda: not page.primary.isEnabled())
+    page.planning.kind.button("recipes").click()
+    qtbot.waitUntil(lambda: len(answers.asked("plan_duel")[-1]["sides"]) == 2)
+
+
+def test_verdicts_on_factors_name_them_and_no_side_is_the_winner(page):
+    known = [one.model_copy(update={"sides": (2, 0), "names": ("masking magma", "masking off"), "winner": 2})
+             for one in verdicts()]  # fmt: skip
+    page.show_duels([factorial("finished", folder="/duels/1", verdicts=known)], "/duels/1")
+    assert page.former.isVisible()
+    assert not page.primary.isVisible()
+    losses, shares = (plot for plot in page.verdict.findChildren(IntervalPlot) if plot.isVisible())
+    assert [one.names for one in losses.verdicts] == [("masking magma", "masking off")]
+    assert "draft" not in losses.left + losses.right + shares.left + shares.right
 
 
 def test_two_runs_that_were_chosen_elsewhere_are_the_sides(qtbot, window, page, answers):

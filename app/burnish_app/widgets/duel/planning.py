@@ -12,21 +12,26 @@ from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.basic.buttons import row
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.pill import Pill, PillTone, Segmented
 from burnish_app.widgets.basic.text import ElidedLabel, body, caption, pad_spin
 from burnish_app.widgets.basic.wrapping import FlowLayout, columns_layout
 from burnish_app.widgets.compare.plan_card import PlanCard, PlanContent
-from burnish_app.widgets.duel.side_card import SideCard
+from burnish_app.widgets.duel.side_card import DuelSide, SideCard
+from burnish_app.widgets.sweep.settings_card import SettingsCard
 from burnish_app.wording.comparison_text import key_text
 from burnish_app.wording.duel_text import plan_text
 from burnish_app.wording.plain_words import plain_words
+from burnish_engine.contract.recipe.recipe_file import dump_recipe
+from burnish_engine.contract.recipe.sweep import SweepSetting
 from burnish_engine.contract.run.duels import DuelDifferenceFacts, DuelFacts
 from burnish_engine.contract.serve.duel_requests import DuelSideRequest, PlanDuelRequest, StartDuelRequest
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.replies import RunSummary
 
+_FIRST_FACTOR = SweepSetting(key="masking.kind", values=["off", "magma"])
 _GRID = [0.3, 1.0, 3.0]
 _SIDE_PX = 360
 _WORDS_PX = 300  # a name or values that are longer are cut
@@ -43,6 +48,8 @@ class DuelPlanning(QWidget):
     Attributes:
         started: signal with the folder of the duel that was started.
         first, second: cards of the sides.
+        kind: choice of two recipes or of all combinations of settings.
+        factors: card with these settings.
         card: card with the plan.
     """
 
@@ -55,6 +62,22 @@ class DuelPlanning(QWidget):
         self._duelists: tuple[str, ...] = ()
         self.first = SideCard("A", bench.recipe, "draft")
         self.second = SideCard("B", bench.recipe, "changed")
+        self.kind = Segmented(
+            tr("What is compared"),
+            [("recipes", tr("two recipes")), ("factors", tr("all combinations of settings"))],
+        )
+        self.kind.choose("recipes")
+        self.kind.chosen.connect(lambda _value: self._choose_kind())
+        self.factors = SettingsCard(
+            bench.recipe,
+            tr("Settings of the draft"),
+            tr("Two values each. The verdict is on what each setting does, and on what two do together."),
+        )
+        self.factors.choose(_FIRST_FACTOR)
+        self.factors.hide()
+        self.factors.changed.connect(self._choice_changed)
+        self._sides = QWidget()
+        self._sides.setLayout(columns_layout((self.first, self.second), GAP_PX, line_px=GAP_PX, even=True, fill=True))
         self.card = PlanCard(
             client,
             heading_text=tr("The plan"),
@@ -71,7 +94,9 @@ class DuelPlanning(QWidget):
             side.changed.connect(self._choice_changed)
         fill(
             QVBoxLayout(self),
-            columns_layout((self.first, self.second), GAP_PX, line_px=GAP_PX, even=True, fill=True),
+            row(self.kind, None),
+            self._sides,
+            self.factors,
             self._make_options(),
             self.card,
             spacing_px=GAP_PX,
@@ -86,12 +111,15 @@ class DuelPlanning(QWidget):
         """Take over the draft of the workbench."""
         for side in (self.first, self.second):
             side.show_draft(self._bench.recipe)
+        self.factors.show_recipe(self._bench.recipe)
 
     def take_duelists(self) -> bool:
         """Choose the runs that were sent here from another page; return whether there are new ones."""
         if self._bench.duelists == self._duelists:
             return False
         self._duelists = self._bench.duelists
+        self.kind.choose("recipes")
+        self._choose_kind()
         for side, folder in zip((self.first, self.second), self._duelists, strict=False):
             side.choose_run(folder)
         return True
@@ -100,6 +128,11 @@ class DuelPlanning(QWidget):
         """Have a plan made of what is chosen, if there is none and the person looks at it."""
         if self.isVisible():
             self.card.review()
+
+    def _choose_kind(self) -> None:
+        self._sides.setVisible(self.kind.value == "recipes")
+        self.factors.setVisible(self.kind.value == "factors")
+        self._choice_changed()
 
     def _choice_changed(self) -> None:
         self._anyway = False
@@ -129,14 +162,23 @@ class DuelPlanning(QWidget):
 
     def _choice(self) -> dict[str, Any] | str:
         """Return the fields of the duel that is chosen, or what is missing for it."""
-        if self._bench.is_choosing and (self.first.is_of_draft or self.second.is_of_draft):
+        by_factors = self.kind.value == "factors"
+        if self._bench.is_choosing and (by_factors or self.first.is_of_draft or self.second.is_of_draft):
             return tr("Choosing a recipe for machine and data ...")
-        sides = [self.first.side(), self.second.side()]
-        chosen = [DuelSideRequest(name=side.name, recipe=side.recipe) for side in sides if side is not None]
-        if len(chosen) < 2:
-            return tr("Mend the value in red.")
-        factors = _GRID if self.rates.value == "grid" else [1.0]
-        return {"sides": chosen, "seeds": self.seeds.value(), "factors": factors, "anyway": self._anyway}
+        tried = self.factors.settings() if by_factors else []
+        sides = [DuelSide(tr("draft"), dump_recipe(self._bench.recipe))] if by_factors else self._both()
+        if tried is None or not sides:
+            return self.factors.problem if by_factors else tr("Mend the value in red.")
+        chosen = [DuelSideRequest(name=side.name, recipe=side.recipe) for side in sides]
+        rates = _GRID if self.rates.value == "grid" else [1.0]
+        return {
+            "sides": chosen, "tried": tried, "seeds": self.seeds.value(), "factors": rates, "anyway": self._anyway
+        }  # fmt: skip
+
+    def _both(self) -> list[DuelSide]:
+        """Return both sides; none while something is wrong with one."""
+        sides = [side for card in (self.first, self.second) if (side := card.side()) is not None]
+        return sides if len(sides) == 2 else []
 
     def _plan_anyway(self) -> None:
         self._anyway = True

@@ -14,7 +14,7 @@ from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import body, caption, fact_line, headline, set_tone
 from burnish_app.widgets.duel.interval_plot import IntervalPlot, legend_text
 from burnish_app.wording.duel_text import amount_text, conclusion_text, conditions_text, difference_text
-from burnish_engine.contract.run.duels import DuelFacts, DuelVerdictFacts
+from burnish_engine.contract.run.duels import DuelFacts
 
 _NAME_PX = 140
 
@@ -53,7 +53,7 @@ class DuelVerdictCard(Card):
         clear(self._measures)
         for one in duel.verdicts:
             words = ". ".join(part for part in (conclusion_text(one), difference_text(one)) if part)
-            pair = "" if len(duel.sides) == 2 else f", {one.names[0]} / {one.names[1]}"
+            pair = f", {one.names[0]} / {one.names[1]}" if _is_between_several(duel) else ""
             self._measures.addWidget(
                 fact_line(f"{one.title.capitalize()}{pair}", words, hint=one.text, name_px=_NAME_PX)
             )
@@ -65,7 +65,7 @@ class DuelVerdictCard(Card):
     def _show_plots(self, duel: DuelFacts) -> None:
         clear(self._plots)
         first, second = duel.sides[0].name, duel.sides[1].name
-        several = len(duel.sides) > 2
+        several = _is_between_several(duel)
         lower = tr("{name} is lower")
         by_loss = duel.judge == "held_out_loss"
         label = tr("Held-out loss, nats") if by_loss else tr("Pairs preferred wrongly, points")
@@ -81,7 +81,7 @@ class DuelVerdictCard(Card):
             tr("Differences in speed, memory and energy with intervals"),
             tr("the second has more") if several else more.format(name=second),
             tr("the first has more") if several else more.format(name=first),
-            _share_label,
+            lambda one: f"{one.title.capitalize()}: {one.names[0]}" if several else one.title.capitalize(),
             lambda value: f"{amount_text('share', value)} %",
         )
         judged = [one for one in duel.verdicts if one.measure == duel.judge]
@@ -90,5 +90,6 @@ class DuelVerdictCard(Card):
             plot.show_verdicts(found)
 
 
-def _share_label(verdict: DuelVerdictFacts) -> str:
-    return verdict.title.capitalize()
+def _is_between_several(duel: DuelFacts) -> bool:
+    """Whether verdicts are on other names than the two sides'."""
+    return len(duel.sides) > 2 or bool(duel.tried)

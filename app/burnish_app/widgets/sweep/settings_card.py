@@ -20,7 +20,7 @@ from burnish_app.wording.plain_words import plain_words
 from burnish_app.wording.recipe_text import setting_name, setting_term, setting_text
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.sweep import MAX_SETTINGS, SweepSetting, parse_values
+from burnish_engine.contract.recipe.sweep import MAX_SETTINGS, SweepSetting, parse_values, value_text
 
 _FIELD_PX = 150
 
@@ -171,6 +171,12 @@ class SettingsCard(Card):
         self._recipe = recipe
         for setting_row in self._rows:
             setting_row.show_recipe(recipe)
+
+    def choose(self, setting: SweepSetting) -> None:
+        """Choose a setting and its values in the first row."""
+        first = self._rows[0]
+        first.name.setCurrentIndex(first.name.findData(setting.key))
+        first.values.setText(", ".join(map(value_text, setting.values)))
 
     def _add(self) -> None:
         taken = {row.key for row in self._rows}

@@ -140,7 +140,7 @@ def share_intervals(state: DuelState) -> str:
 
 
 def _row_title(verdict: DuelVerdict, state: DuelState) -> str:
-    pair = "" if len(state.sides) == 2 else f", {verdict.names[0]} / {verdict.names[1]}"
+    pair = "" if len(state.sides) == 2 and not state.tried else f", {verdict.names[0]} / {verdict.names[1]}"
     return f"{verdict.title}{pair}"
 
 

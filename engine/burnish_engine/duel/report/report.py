@@ -75,7 +75,8 @@ def _verdicts(state: DuelState) -> str:
         return ""
     names = [side.name for side in state.sides]
     table = _table(["measure", "verdict"], [[_head(one.title), _verdict(one)] for one in state.verdicts])
-    against = f"{names[0]} against {names[1]}" if len(names) == 2 else "The first against the second"
+    alone = len(names) == 2 and not state.tried
+    against = f"{names[0]} against {names[1]}" if alone else "The first against the second"
     cards = _card(*judge_intervals(state))
     cards += _card(against, share_intervals(state))
     few = few_seeds_note(state.options.seeds, state.level)

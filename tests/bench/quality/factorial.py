@@ -28,7 +28,7 @@ import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -301,12 +301,14 @@ class Pool:
         self._done = 0
         self._failures: dict[Job, int] = {}
 
-    def carry_out(self, design: Design, rows: list[dict[str, Any]], log: Callable[[str], None]) -> bool:
-        """Make all runs of a design (true), or those that the time allows; rows grow as runs end."""
+    def carry_out(
+        self, design: Design, rows: list[dict[str, Any]], log: Callable[[str], None], cells: Collection[int]
+    ) -> bool:
+        """Make all runs of a design's cells (true), or those that the time allows; rows grow as runs end."""
         try:
             while True:
                 self._collect(rows, log)
-                left = ready(design, rows)
+                left = [job for job in ready(design, rows) if job.cell in cells]
                 if not left and not self._running:
                     return True
                 if time.monotonic() > self._until:
@@ -396,6 +398,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="folder of the runs while they are made, in FOLDER by default")
     parser.add_argument("--together", type=int, default=12, help="runs at once")
     parser.add_argument("--designs", nargs="+", choices=["lora", "scratch"], default=["lora", "scratch"])
+    parser.add_argument("--cells", nargs="+", type=int, help="these cells alone, such as to repeat them")
     parser.add_argument("--start", choices=["forkserver", "spawn"], default="forkserver")
     parser.add_argument("--tiny", action="store_true", help="few cells and steps, to try the script")
     options = parser.parse_args()
@@ -420,7 +423,7 @@ def main() -> None:
     pool = Pool(out, work, options.together, options.start, began + 60 * options.minutes)
     for name, design in designs(model, work, tiny=options.tiny).items():
         if name in options.designs:
-            done = pool.carry_out(design, rows, log)
+            done = pool.carry_out(design, rows, log, options.cells or range(len(design.cells())))
             log(f"{name}: {'all runs are made' if done else 'the time is up'}, {len(rows)} rows")
             if not done:
                 return

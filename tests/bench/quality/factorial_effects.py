@@ -4,28 +4,27 @@
 
 Prints Markdown tables of the rows that `factorial` wrote, and draws the effects on the held-out loss.
 
-An effect is the mean at a factor's second level less that at its first; an interaction is an effect at the second
-level of another factor less that at its first. Each level is -1/2 or +1/2, and least squares fits these terms with a
-constant for each seed, so that runs of a seed are compared with each other; intervals are Student's t on the residuals.
-Speed and energy have one run a cell, and their logarithms are fitted. SkipUpdate has one cell: it is compared with the
-same cell of AdamW, by pairs of seeds.
+An effect is the mean difference between runs that differ in one factor alone, its second level less its first; an
+interaction is the mean difference between such differences at the two levels of another factor. Seeds are the pairs
+that intervals rest on (Student's t), since runs of one seed have much in common; where a cell has one run, as for speed
+and energy, the pairs are those of the other factors' levels, and logarithms are compared. SkipUpdate has one cell: it
+is compared with the same cell of AdamW.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterator, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from burnish_engine.duel.report.plots import IntervalRow, interval_plot
 from burnish_engine.duel.report.report_style import STYLE
-from burnish_engine.duel.verdict.statistics import paired_interval, t_quantile
+from burnish_engine.duel.verdict.statistics import paired_interval
 
 from bench.shared.rows import read_rows
 
@@ -40,8 +39,10 @@ NAMES = {
     "clipping": "no clipping",
 }  # fmt: skip
 TITLES = {"lora": "LoRA, embedded model", "scratch": "55M from scratch"}
-_LEAST_FREEDOM = 4
-"""Fewest residual degrees of freedom; where interactions would leave fewer, they are not fitted."""
+Place = tuple[tuple[str, ...], int]
+"""Levels of a run's factors, and its seed."""
+Ends = tuple[float, float, float]
+"""A mean with the ends of its interval."""
 
 
 @dataclass(frozen=True)
@@ -109,57 +110,63 @@ def values(rows: Sequence[Row], design: str, measure: Measure) -> list[tuple[Row
 
 
 def effects(rows: Sequence[Row], design: str, measure: Measure) -> list[Effect]:
-    """Fit the effects of a design's factors on a measure; none where the runs do not suffice."""
+    """Return the effects of factors; of runs over seeds also Magma's with each schedule, and interactions."""
     factors = FACTORS[design]
-    known = [(row, value) for row, value in values(rows, design, measure) if row["masking"] != "skip_update"]
-    seeds = sorted({row["seed"] for row, _ in known})
-    mains = {name: [0.5 if row[name] == level else -0.5 for row, _ in known] for name, level in factors.items()}
-    columns = {NAMES[name]: column for name, column in mains.items()}
-    pairs = {
-        f"{NAMES[one]} x {NAMES[other]}": [a * b for a, b in zip(mains[one], mains[other], strict=True)]
-        for one, other in combinations(factors, 2)
-    }
-    if len(known) - len(seeds) - len(columns) - len(pairs) >= _LEAST_FREEDOM:
-        columns |= pairs
-    blocks = [[float(row["seed"] == seed) for row, _ in known] for seed in seeds]
-    fitted = least_squares([*columns.values(), *blocks], [value for _, value in known])
-    return [Effect(name, *ends) for name, ends in zip(columns, fitted, strict=False)]
+    found = {(tuple(row[name] for name in factors), row["seed"]): value for row, value in values(rows, design, measure)}
+    at = [*factors].index("schedule")
+    parts: list[tuple[str, dict[Place, float], tuple[str, ...]]] = [(NAMES[name], found, (name,)) for name in factors]
+    if measure.phase == "seeds":
+        for level in _levels(design, "schedule"):
+            own = {place: value for place, value in found.items() if place[0][at] == level}
+            parts.append((f"Magma with {level}", own, ("masking",)))
+        parts += [(" x ".join(NAMES[name] for name in pair), found, pair) for pair in combinations(factors, 2)]
+    judged = ((title, _effect(known, [*factors], names, design)) for title, known, names in parts)
+    return [Effect(title, *ends) for title, ends in judged if ends is not None]
 
 
-def least_squares(terms: Sequence[Sequence[float]], wanted: Sequence[float]) -> list[tuple[float, float, float]]:
-    """Fit values by a sum of terms; return each coefficient with the ends of its 95 % interval.
+def _effect(values: Mapping[Place, float], factors: Sequence[str], names: Sequence[str], design: str) -> Ends | None:
+    """Return an effect, or the interaction of two factors, with its ends; None where there are fewer than two pairs."""
+    both = [_levels(design, name) for name in names]
+    by_seed: dict[int, list[float]] = {}
+    for cell, seed in values:
+        if any(cell[factors.index(name)] != levels[0] for name, levels in zip(names, both, strict=True)):
+            continue
+        total = 0.0
+        for signs in product((0, 1), repeat=len(names)):
+            other = list(cell)
+            for name, levels, sign in zip(names, both, signs, strict=True):
+                other[factors.index(name)] = levels[sign]
+            total += (-1) ** (len(names) - sum(signs)) * values.get((tuple(other), seed), math.nan)
+        if math.isfinite(total):
+            by_seed.setdefault(seed, []).append(total)
+    differences = [statistics.fmean(group) for group in by_seed.values()]
+    if len(by_seed) == 1:
+        differences = next(iter(by_seed.values()))
+    return _ends(differences) if len(differences) > 1 else None
 
-    Args:
-        terms: a term's factor for every value.
-        wanted: values to fit.
 
-    Returns:
-        Coefficients in the order of the terms; none where they are not determined, or leave nothing to judge them by.
-    """
-    matrix, freedom = np.array(terms).T, len(wanted) - len(terms)
-    if freedom < 1 or np.linalg.matrix_rank(matrix) < len(terms):
-        return []
-    inverse = np.linalg.inv(matrix.T @ matrix)
-    fitted = inverse @ matrix.T @ np.array(wanted)
-    spread = math.sqrt(float(np.sum((np.array(wanted) - matrix @ fitted) ** 2)) / freedom)
-    halves = t_quantile(0.975, freedom) * spread * np.sqrt(np.diag(inverse))
-    return [(float(one), float(one - half), float(one + half)) for one, half in zip(fitted, halves, strict=True)]
+def _levels(design: str, name: str) -> tuple[str, str]:
+    first = {"masking": "off", "products": "16", "precision": "bf16", "schedule": "cosine", "clipping": "1.0"}
+    return first[name], FACTORS[design][name]
+
+
+def _ends(differences: Sequence[float]) -> Ends:
+    found = paired_interval(differences)
+    return found.mean, found.low, found.high
 
 
 def skip_update(rows: Sequence[Row], design: str, measure: Measure) -> Effect | None:
-    """Compare SkipUpdate with AdamW alone at the same levels, by seed; None where there are fewer than two pairs."""
-    own = [row for row in rows if row["design"] == design and row["masking"] == "skip_update"]
-    usual = {name: own[0][name] for name in FACTORS[design] if name != "masking"} if own else {}
-    by_kind: dict[str, dict[int, float]] = {"skip_update": {}, "off": {}}
+    """Compare SkipUpdate with AdamW alone at the same levels, by seed; of one run each there is no interval."""
+    kinds: dict[str, dict[int, float]] = {"skip_update": {}, "off": {}}
     for row, value in values(rows, design, measure):
-        if row["masking"] in by_kind and all(row[name] == level for name, level in usual.items()):
-            by_kind[row["masking"]][row["seed"]] = value
-    mine, other = by_kind["skip_update"], by_kind["off"]
-    differences = [mine[seed] - other[seed] for seed in sorted(mine) if seed in other]
-    if len(differences) < 2:
-        return Effect("SkipUpdate", *[differences[0]] * 3) if differences and measure.phase == "alone" else None
-    found = paired_interval(differences)
-    return Effect("SkipUpdate", found.mean, found.low, found.high)
+        usual = all(row[name] == _levels(design, name)[0] for name in FACTORS[design] if name != "masking")
+        if usual and row["masking"] in kinds:
+            kinds[row["masking"]][row["seed"]] = value
+    mine, other = kinds["skip_update"], kinds["off"]
+    differences = [mine[seed] - other[seed] for seed in mine if seed in other]
+    if not differences:
+        return None
+    return Effect("SkipUpdate", *(_ends(differences) if len(differences) > 1 else differences * 3))
 
 
 def shown(effect: Effect | None, measure: Measure) -> str:
@@ -224,10 +231,11 @@ def drawing(rows: Sequence[Row]) -> str:
     plot = interval_plot(spans, "Effects on the held-out loss, nats, with 95 % intervals", lambda value: f"{value:g}")
     colors = STYLE[: STYLE.index(":root { color-scheme")]
     look = f"<style>{colors}text {{ font-family: system-ui, sans-serif; }}</style>"
-    page = '<rect width="100%" height="100%" fill="var(--card)"/>'
-    return plot.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1).replace(
-        "</title>", f"</title>{look}{page}", 1
-    )
+    width, height = plot.partition('viewBox="0 0 ')[2].partition('"')[0].split()
+    page = f'<rect width="{width}" height="{height}" fill="var(--card)"/>'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" height="{height}" '
+    plot = plot.replace("<svg ", head, 1).replace('width="100%"', f'width="{width}"', 1)
+    return plot.replace("</title>", f"</title>{look}{page}", 1)
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ from burnish_engine.duel.verdict.rates import (
 from burnish_engine.duel.verdict.statistics import ConfidenceInterval, paired_interval
 from burnish_engine.duel.verdict.verdict import DuelVerdict
 
-_ROUNDING = 1e-12  # of weighted sums
+_ROUNDING = 1e-12  # largest rounding error of a weighted sum
 _Pair = tuple[int, int]
 _JUDGE_TITLES = {"held_out_loss": "held-out loss", "pair_error": "held-out pairs preferred wrongly"}
 _JUDGE_FORMS: dict[str, VerdictForm] = {"held_out_loss": "nats", "pair_error": "points"}

@@ -4,6 +4,7 @@ import random
 from dataclasses import asdict
 
 import pytest
+
 from bench.quality.factorial import designs, ready
 from bench.quality.factorial_effects import FACTORS, LOSS, MEASURES, drawing, effects, skip_update
 

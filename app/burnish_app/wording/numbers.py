@@ -7,8 +7,12 @@ from decimal import Decimal
 
 from burnish_app.look.language import tr
 from burnish_app.state.time_left import Remaining
+from burnish_engine.contract import units
 
 _TINY = 1e-6  # numbers below it are written with an exponent
+
+percent = units.percent
+"""Formats a share as percent, in the window as in reports."""
 
 
 def count_text(count: float) -> str:
@@ -96,19 +100,6 @@ def times_text(spent_s: float, left: Remaining | None) -> str:
 def _rounded(seconds: float) -> float:
     """Round to what an estimate can claim: 5 s from 20 s on."""
     return 5.0 * round(seconds / 5.0) if 20.0 <= seconds < 90.0 else seconds
-
-
-def percent(share: float, digits: int = 0) -> str:
-    """Format a share as percent. A share below 1 is never rounded up to 100 %.
-
-    Args:
-        share: share, 0 to 1.
-        digits: number of decimals.
-    """
-    scaled = share * 100
-    if share < 1.0:
-        scaled = min(scaled, 100 - 10**-digits)
-    return f"{scaled:.{digits}f} %"
 
 
 def speed_figure(tokens_per_s: float) -> str:

@@ -89,6 +89,19 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """Format a share as percent, such as "94 %". A share below 1 is never rounded up to 100 %.
+
+    Args:
+        share: share, 0 to 1.
+        digits: number of decimals.
+    """
+    scaled = share * 100
+    if share < 1.0:
+        scaled = min(scaled, 100 - 10**-digits)
+    return f"{scaled:.{digits}f} %"
+
+
 def _number(value: float, decimals: int) -> str:
     """Format a number with at least two significant digits."""
     return f"{value:,.{max(decimals, 1 - math.floor(math.log10(value)))}f}"

@@ -11,9 +11,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from burnish_engine.duel.report.plots import CurveLine, Frame, curve_plot
 from burnish_engine.duel.report.report_style import STYLE
-from burnish_engine.duel.report.svg import marker, polyline
+from burnish_engine.html_page.plots import CurveLine, Frame, curve_plot
+from burnish_engine.html_page.svg import marker, polyline
 
 from bench.shared.rows import read_rows
 

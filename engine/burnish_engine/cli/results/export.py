@@ -274,6 +274,7 @@ def _export_files(
     from burnish_engine.chat.device import chat_device
     from burnish_engine.export.job import export_gguf
     from burnish_engine.export.model_card import write_card
+    from burnish_engine.export.report_page import write_page
     from burnish_engine.export.run_rows import export_rows, reference_options
     from burnish_engine.export.verify.reference import ExportedModel
     from burnish_engine.export.verify.report import read_report
@@ -299,7 +300,9 @@ def _export_files(
         reporter.attach(read_report(folder))
         raise
     data = [Path(file).name for file in recipe.data.files]
-    write_card(folder, read_report(folder) or report, run=paths.root.name, data=data)
+    whole = read_report(folder) or report
+    write_card(folder, whole, run=paths.root.name, data=data)
+    write_page(folder, whole, run=recipe.name or paths.root.name, data=data)
     return report
 
 

@@ -10,12 +10,12 @@ from burnish_engine.contract.run.duels import JUDGES
 from burnish_engine.duel.measures.outcome import CourseStretch, CurvePoint, RunOutcome
 from burnish_engine.duel.planner import grid_scores
 from burnish_engine.duel.report.figures import compared_runs, interleaved_runs
-from burnish_engine.duel.report.plots import CurveLine, Frame, IntervalRow, curve_plot, interval_plot
-from burnish_engine.duel.report.svg import Spot
 from burnish_engine.duel.state import DuelState
 from burnish_engine.duel.verdict.conclude import MEASURES
 from burnish_engine.duel.verdict.effects import contrast_by_seed
 from burnish_engine.duel.verdict.verdict import DuelVerdict
+from burnish_engine.html_page.plots import CurveLine, Frame, IntervalRow, curve_plot, interval_plot
+from burnish_engine.html_page.svg import Spot
 
 CourseSpot = CurvePoint | CourseStretch
 _AXES: tuple[tuple[str, Callable[[CourseSpot], float]], ...] = (
@@ -146,7 +146,6 @@ def _row_title(verdict: DuelVerdict, state: DuelState) -> str:
 
 def _span(verdict: DuelVerdict, label: str, spots: Sequence[float]) -> IntervalRow:
     assert verdict.low is not None and verdict.high is not None and verdict.difference is not None
-    label = label if len(label) <= 38 else f"{label[:36]}..."
     return IntervalRow(label, verdict.low, verdict.high, verdict.difference, spots, verdict.winner is not None)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 
+from burnish_engine.contract.run.duels import JUDGES
 from burnish_engine.duel.measures.instability import RULE
 from burnish_engine.duel.measures.outcome import WARM_UP_STEPS, RunOutcome
 from burnish_engine.duel.report.curves import (
@@ -18,13 +18,26 @@ from burnish_engine.duel.report.curves import (
     training_plot,
 )
 from burnish_engine.duel.report.figures import figures, preferred_percent
-from burnish_engine.duel.report.report_style import STYLE
-from burnish_engine.duel.report.svg import legend_sample
 from burnish_engine.duel.sides.differences import shown
 from burnish_engine.duel.state import DuelState
 from burnish_engine.duel.verdict.conclude import joules_per_1000
 from burnish_engine.duel.verdict.rates import SECOND_LOOKS
 from burnish_engine.duel.verdict.verdict import DuelVerdict, few_seeds_note, headline
+from burnish_engine.html_page.page import (
+    card,
+    cell,
+    code_cell,
+    commands,
+    head_cell,
+    heading,
+    number,
+    page,
+    paragraph,
+    section,
+    table,
+    text,
+)
+from burnish_engine.html_page.svg import legend_sample
 
 _LEGEND = "Circles are single pairs of runs, the square is their mean, the bar its confidence interval."
 _CURVES = (
@@ -37,6 +50,8 @@ _AGAIN = (
     "The first line repeats the duel. The others are for the duel's folder: the second writes this page again, the "
     "rest repeat the last run of each side."
 )
+_USE = "To be typed in the duel's folder."
+_SPREAD = "Mean over the seeds, with the least and the most in brackets."
 _KINDS = {"compared": "compared", "unfair": "unfair", "decided": "not compared"}
 
 
@@ -44,76 +59,79 @@ def render(state: DuelState) -> str:
     """Render the report of a finished or unfinished duel."""
     title = state.title
     sections = (
-        _notes, _differences, _verdicts, _figures, _curves, _rates, _conditions, _runs, _method, _again,
+        _notes, _differences, _verdicts, _figures, _curves, _rates, _conditions, _runs, _method, _use, _again,
     )  # fmt: skip
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_text(title)}: a duel</title><style>{STYLE}</style></head><body><main>\n"
-        f'<h1>{_text(title)}</h1><p class="headline">{_text(headline(state.verdicts))}</p>'
-        f'<p class="dim">{_text(_about(state))}</p>\n{"".join(section(state) for section in sections)}'
-        "</main></body></html>\n"
-    )
+    top = heading(title, headline(state.verdicts), _about(state))
+    return page(f"{title}: a duel", "Duel report", [top, *(part(state) for part in sections)])
 
 
 def _notes(state: DuelState) -> str:
-    return "".join(f'<p class="note">{_text(note)}</p>' for note in _remarks(state))
+    return "".join(paragraph(note, "note") for note in _remarks(state))
 
 
 def _differences(state: DuelState) -> str:
     rows = []
     for one in state.differences:
         why = f"{_KINDS[one.kind]}: {one.why}" if one.why else _KINDS[one.kind]
-        values = (f"<td><code>{_text(shown(value))}</code></td>" for value in one.values)
-        rows.append([_head(one.key), *values, f'<td class="dim">{_text(why)}</td>'])
-    table = _table(["recipe key", *(side.name for side in state.sides), ""], rows)
-    return f"<h2>What the recipes do differently</h2>{table if rows else '<p>Nothing.</p>'}\n"
+        values = (code_cell(shown(value)) for value in one.values)
+        rows.append([head_cell(one.key), *values, cell(why, "muted")])
+    known = table(["recipe key", *(side.name for side in state.sides), ""], rows)
+    return section("What the recipes do differently", known or paragraph("Nothing."))
 
 
 def _verdicts(state: DuelState) -> str:
     if not state.verdicts:
         return ""
     names = [side.name for side in state.sides]
-    table = _table(["measure", "verdict"], [[_head(one.title), _verdict(one)] for one in state.verdicts])
     alone = len(names) == 2 and not state.tried
     against = f"{names[0]} against {names[1]}" if alone else "The first against the second"
-    cards = _card(*judge_intervals(state))
-    cards += _card(against, share_intervals(state))
+    plots = card(*judge_intervals(state)) + card(against, share_intervals(state), "more")
     few = few_seeds_note(state.options.seeds, state.level)
-    small = f'<p class="dim small">{_text(_LEGEND if cards else "")} {_text(few)}</p>'
-    return f"<h2>Verdict</h2>{table}{cards}{small}\n"
+    small = paragraph(" ".join(part for part in (_LEGEND if plots else "", few) if part), "muted small more")
+    return section("Verdict", table(["measure", "verdict"], list(_verdict_rows(state.verdicts))), plots, small)
+
+
+def _verdict_rows(verdicts: Iterable[DuelVerdict]) -> Iterator[list[str]]:
+    """Yield a row for each verdict; a measure is named once for all pairs of sides."""
+    for title, group in groupby(verdicts, key=lambda one: one.title):
+        of_measure = list(group)
+        first, *rest = map(_verdict, of_measure)
+        yield [head_cell(title, len(of_measure)), first]
+        yield from ([one] for one in rest)
 
 
 def _verdict(one: DuelVerdict) -> str:
     """Render a verdict, with its grounds below."""
     result, dot, rest = one.text.partition(". ")
     mark = ' class="live"' if one.winner is not None else ""
-    below = f'<br><span class="dim">{_text(rest)}</span>' if rest else ""
-    return f"<td><span{mark}>{_text(result + dot.strip())}</span>{below}</td>"
+    below = f'<br><span class="muted">{text(rest)}</span>' if rest else ""
+    return f"<td><span{mark}>{text(result + dot.strip())}</span>{below}</td>"
 
 
 def _figures(state: DuelState) -> str:
-    rows = [
-        [_head(row.title), *(f'<td class="num">{_text(cell)}</td>' for cell in row.cells)] for row in figures(state)
-    ]
+    rows = [[head_cell(row.title), *map(number, row.cells)] for row in figures(state)]
     titles = ["", *(side.name for side in state.sides)]
-    table = _table(titles, rows, numbers=True, caption="Mean over the seeds, with the least and the most in brackets.")
-    return f"<h2>Figures</h2>{table}\n"
+    return section("Figures", table(titles, rows, numbers=True, caption=_SPREAD))
 
 
 def _curves(state: DuelState) -> str:
     plots = [(title, plot) for title, plot in held_out_plots(state) if plot]
     if not plots:
         return ""
-    cards = "".join(_card(title, plot) for title, plot in plots)
-    return (
-        f'<h2>Curves</h2>{_legend(state)}<div class="plots">{cards}</div>{_card(*training_plot(state))}'
-        f'<p class="dim small">{_text(_CURVES)}</p>{_courses(state)}\n'
+    cards = "".join(card(title, plot) for title, plot in plots)
+    return section(
+        "Curves",
+        _legend(state),
+        f'<div class="plots">{cards}</div>',
+        card(*training_plot(state)),
+        paragraph(_CURVES, "muted small"),
+        _courses(state),
+        printed=False,
     )
 
 
 def _courses(state: DuelState) -> str:
-    cards = "".join(_card(title, plot) for title, plot in course_plots(state))
+    cards = "".join(card(title, plot) for title, plot in course_plots(state))
     what = "Speed, memory, energy and instability events over steps, tokens and time"
     return f'<details><summary>{what}</summary><div class="plots">{cards}</div></details>' if cards else ""
 
@@ -125,28 +143,27 @@ def _rates(state: DuelState) -> str:
     caption = f"One run each, on seed {state.seed}, which is not among the seeds that are compared."
     if any(one.ended == "diverged" for one in runs):
         caption += " A cross is a run that diverged."
-    plot = _card(*grid_plot(state))
-    return f'<h2>Learning rates</h2>{_legend(state)}{plot}<p class="dim small">{_text(caption)}</p>\n'
+    plot = card(*grid_plot(state))
+    return section("Learning rates", _legend(state), plot, paragraph(caption, "muted small"), printed=False)
 
 
 def _conditions(state: DuelState) -> str:
-    rows = []
-    for one in state.checks:
-        mark = ' class="bad"' if one.verdict == "differs" else ""
-        rows.append(
-            [_head(one.what), f"<td{mark}>{_text(one.verdict)}</td>", f'<td class="dim">{_text(one.detail)}</td>']
-        )
-    table = _table(["condition", "", ""], rows, caption=_CONDITIONS)
-    return f"<h2>Were the conditions the same?</h2>{table}\n" if rows else ""
+    rows = [
+        [head_cell(one.what), cell(one.verdict, "bad" if one.verdict == "differs" else ""), cell(one.detail, "muted")]
+        for one in state.checks
+    ]
+    known = table(["condition", "", ""], rows, caption=_CONDITIONS)
+    return section("Were the conditions the same?", known, printed=False)
 
 
 def _runs(state: DuelState) -> str:
     titles = ["run", "held-out loss", "tokens/s", "peak GiB", "J per 1,000 tokens", "seconds", "events", "how it ran"]
     if state.judge == "pair_error":
         titles.insert(1, "pairs preferred, %")
-    rows = [[_head(one.spec.id), *_cells(one)] for one in state.outcomes]
-    table = _table(titles, rows, numbers=True)
-    return f'<h2>Every run</h2><details class="runs"><summary>{len(rows)} runs</summary>{table}</details>\n'
+    rows = [[head_cell(one.spec.id), *_cells(one)] for one in state.outcomes]
+    known = table(titles, rows, numbers=True)
+    details = f'<details class="runs"><summary>{len(rows)} runs</summary>{known}</details>'
+    return section("Every run", details, printed=False)
 
 
 def _cells(one: RunOutcome) -> Iterable[str]:
@@ -157,50 +174,36 @@ def _cells(one: RunOutcome) -> Iterable[str]:
         (joules_per_1000(one), ",.2f"), (one.training_s, ",.1f"), (one.instability.total, "d"),
     )  # fmt: skip
     for value, form in numbers:
-        yield f'<td class="num">{"-" if value is None else format(value, form)}</td>'
+        yield number("-" if value is None else format(value, form))
     caption = f"diverged after step {one.steps}: {one.message}" if one.ended == "diverged" else f"{one.steps:,} steps"
     again = f"; continued after {one.resumes} interruption{'s' if one.resumes > 1 else ''}" if one.resumes else ""
-    yield f'<td class="dim">{_text(caption + again)}; {_text(one.engine)}</td>'
+    yield cell(f"{caption}{again}; {one.engine}", "muted")
 
 
 def _method(state: DuelState) -> str:
-    return f'<h2>How it was done</h2><p class="small">{_text(_how(state))}</p><p class="small">{_text(RULE)}</p>\n'
+    return section("How it was done", paragraph(_how(state)), paragraph(RULE), printed=False)
+
+
+def _use(state: DuelState) -> str:
+    """Render the commands that use the trained models: one of each side, a winner's first."""
+    last = {one.spec.side: one.spec.id for one in state.outcomes if one.ended != "diverged"}
+    winner = next((one.winner for one in state.verdicts if one.measure in JUDGES), None)
+    sides = sorted(last, key=lambda side: (side != winner, side))
+    return section("Talk to them", commands([f"burnish chat runs/{last[side]}" for side in sides], _USE))
 
 
 def _again(state: DuelState) -> str:
     versions = next((one.conditions.versions for one in state.outcomes if one.conditions.versions), {})
-    known = ", ".join(f"{name} {number}" for name, number in versions.items())
+    known = ", ".join(f"{name} {version}" for name, version in versions.items())
     last = {one.spec.side: one.spec.id for one in state.outcomes}
     runs = [f"burnish train recipes/{name}.toml" for _, name in sorted(last.items())]
-    lines = "\n".join([state.command, "burnish duel --resume .", *runs])
-    caption = "".join(f'<p class="dim small">{_text(line)}</p>' for line in (_AGAIN, known))
-    return f"<h2>To do it again</h2><pre>{_text(lines)}</pre>{caption}\n"
-
-
-def _card(title: str, plot: str) -> str:
-    """Render a plot with its title; empty without a plot."""
-    return f'<div class="card"><h3>{_text(title)}</h3><div class="scroll">{plot}</div></div>' if plot else ""
+    lines = commands([state.command, "burnish duel --resume .", *runs], _AGAIN)
+    return section("To do it again", lines, paragraph(known, "muted small"), printed=False)
 
 
 def _legend(state: DuelState) -> str:
-    entries = (f"<span>{legend_sample(place)}{_text(side.name)}</span>" for place, side in enumerate(state.sides))
+    entries = (f"<span>{legend_sample(place)}{text(side.name)}</span>" for place, side in enumerate(state.sides))
     return f'<div class="legend">{"".join(entries)}</div>'
-
-
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False, caption: str = "") -> str:
-    kind = ' class="num"' if numbers else ""
-    head = "".join(f'<th scope="col"{kind if place else ""}>{_text(title)}</th>' for place, title in enumerate(titles))
-    body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
-    above = f"<caption>{_text(caption)}</caption>" if caption else ""
-    return f'<div class="scroll"><table>{above}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _head(caption: str) -> str:
-    return f'<th scope="row">{_text(caption)}</th>'
-
-
-def _text(value: Any) -> str:
-    return html.escape(str(value))
 
 
 def _about(state: DuelState) -> str:

@@ -49,7 +49,7 @@ def stroke(begin: Spot, end: Spot, attributes: str) -> str:
 def text(spot: Spot, content: str, anchor: str = "start") -> str:
     """Draw text at a point."""
     place = f'x="{spot[0]:.1f}" y="{spot[1]:.1f}" text-anchor="{anchor}"'
-    return f'<text {place} fill="var(--dim)" font-size="12">{html.escape(content)}</text>'
+    return f'<text {place} fill="var(--muted)" font-size="12">{html.escape(content)}</text>'
 
 
 def polyline(spots: Sequence[Spot], side: int, *, thin: bool = False) -> str:
@@ -65,7 +65,7 @@ def polyline(spots: Sequence[Spot], side: int, *, thin: bool = False) -> str:
 def marker(side: int, spot: Spot) -> str:
     """Draw a side's marker: circle, square, diamond or triangle."""
     x, y = spot
-    attributes = f'fill="{color_of(side)}" stroke="var(--card)" stroke-width="1"'
+    attributes = f'fill="{color_of(side)}" stroke="var(--surface)" stroke-width="1"'
     match side % len(_DASHES):
         case 0:
             return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" {attributes}/>'

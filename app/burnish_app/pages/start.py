@@ -1,4 +1,4 @@
-"""The page Start: three ways to begin, and the runs that were worked on last."""
+"""The page Start: the run to go on with, three ways to begin, and the runs that were worked on last."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.loss_outlines import LossOutlines
 from burnish_app.look.fonts import scaled_width
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX
@@ -22,11 +23,14 @@ from burnish_app.widgets.basic.text import body
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.page.page import Page
 from burnish_app.widgets.runs.recent_run import RecentRun, line_up
+from burnish_app.widgets.runs.run_to_continue import RunToContinue
 from burnish_engine.contract.files import is_file
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.serve.replies import RunSummary
 
 _CARD_PX = 220
+_WIDE_PX = 540
+"""Least width of the newest run and of the list of runs where they stand side by side."""
 _RECENT = 5
 
 
@@ -49,7 +53,7 @@ class StartPage(Page):
                 tr("Watch a finished example"),
                 tr(
                     "A real run of the model that comes with Burnish: its curves, its checks, and what it said "
-                    "before and after. It opens at once and needs no GPU."
+                    "before and after. Talk to it, compare it, export it: no GPU needed."
                 ),
                 self.watch,
             ),
@@ -69,11 +73,20 @@ class StartPage(Page):
                 self.open,
             ),
         )
-        self.column.addLayout(columns_layout(cards, GAP_PX, line_px=GAP_PX, even=True, fill=True))
         self.recent = Card(tr("Recent runs"), icon_name="clock")
-        self.add_parts(recent=self.recent, steps=_steps_card(self))
+        self.to_continue = RunToContinue()
+        self.to_continue.opened.connect(self._open)
+        for wide in (self.to_continue, self.recent):
+            wide.setMinimumWidth(scaled_width(_WIDE_PX))
+        pair = (self.to_continue, self.recent)
+        self.column.addLayout(columns_layout(pair, GAP_PX, line_px=GAP_PX, even=True, fill=True))
+        self.column.addLayout(columns_layout(cards, GAP_PX, line_px=GAP_PX, even=True, fill=True))
+        self.parts |= {"goes_on": self.to_continue, "recent": self.recent}
+        self.add_parts(steps=_steps_card(self))
+        self._outlines = LossOutlines(self)
+        self._outlines.changed.connect(self._show_newest)
         self._shown: list[RunSummary] = []
-        self.apply(page_state(has_runs=False))
+        self.apply(page_state(0))
 
     def shown(self) -> None:
         """Request the runs."""
@@ -81,19 +94,28 @@ class StartPage(Page):
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
         """Show the newest runs."""
-        if runs[:_RECENT] != self._shown:
-            self._shown = runs[:_RECENT]
+        if runs[: _RECENT + 1] != self._shown:
+            self._shown = runs[: _RECENT + 1]
             clear(self.recent.body)
-            lines = [RecentRun(run) for run in self._shown]
+            lines = [RecentRun(run) for run in self._shown[1:]]
             for line in lines:
                 line.opened.connect(self._open)
                 self.recent.body.addWidget(line)
+            self.recent.body.addStretch(1)
             line_up(lines)
-            self.apply(page_state(has_runs=bool(runs)))
+            self._show_newest()
+            self._outlines.read(run.folder for run in self._shown[:1])
+            self.train.set_look("secondary" if self._shown else "primary")
+            self.apply(page_state(len(self._shown)))
 
-    def _open(self, folder: str) -> None:
+    def _show_newest(self) -> None:
+        if self._shown:
+            newest = self._shown[0]
+            self.to_continue.show_run(newest, self._outlines.of(newest.folder))
+
+    def _open(self, folder: str, page: str = "train") -> None:
         self.bench.set_run(folder)
-        self.go_to.emit("train")
+        self.go_to.emit(page)
 
     def _open_example(self) -> None:
         try:

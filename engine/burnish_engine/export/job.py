@@ -31,6 +31,7 @@ from burnish_engine.export.verify.report import CheckedFiles, build_report, conc
 from burnish_engine.export.verify.stage_bar import StageBar, StageName
 from burnish_engine.export.weights.folders import BeyondRangeError, Progress, no_progress
 from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.export.written_again import missing_proven, write_again
 from burnish_engine.models.gguf.gguf_speed import generation_speed
 from burnish_engine.models.gguf.gguf_trial import try_file
 
@@ -55,6 +56,8 @@ def export_gguf(
     canceled: Canceled = never,
 ) -> FidelityReport:
     """Export a model to GGUF files, each verified against the trained model.
+
+    A file that the folder's report proves and that is gone is only written again where it comes out with the same bits.
 
     Files are called NAME-QUANT.gguf. Until they are verified they lie in a hidden staging folder inside `out`, which is
     always removed. The 16-bit file that the others are made from stays only where F16 (or BF16) is requested.
@@ -98,6 +101,17 @@ def export_gguf(
         base = _write_base(plan, staging, wanted, stages.begin("write"), canceled)
         weights.check_all_used()
         try_file(base.path, is_own=True)
+        file_name = safe_name(name, "model")
+        digest = weights.adapter.digest if weights.adapter else source.trained_digest
+        known = missing_proven(out, source.name, digest, {quant: f"{file_name}-{quant}.gguf" for quant in wanted})
+        if known is not None:
+            before, entries = known
+            again = write_again(base.path, staging, entries, threads=model.threads, stages=stages, canceled=canceled)
+            if again is not None:
+                stages.finish()
+                progress(EXPORT_STAGES["done"], 1.0)
+                found = before.model_copy(update={"files": list(entries.values())})
+                return conclude(out, found, again, list(again))
         probes = render_probes(tokenizer, [*model.probe_chats, *PROBE_CHATS])
         reference = compute_reference(
             replace(model, options=options),
@@ -107,11 +121,9 @@ def export_gguf(
             canceled=canceled,
         )
         truth = _CheckInputs(tokenizer, expected, reference, Origin(source, adapter, options.rounded))
-        file_name = safe_name(name, "model")
         matrix = _importance_file(reference, plan, staging, weights)
         run = _ExportRun(plan, staging, file_name, truth, model.threads, stages, canceled, matrix)
         checked = run.check_all(base, wanted)
-        digest = weights.adapter.digest if weights.adapter else source.trained_digest
         report = build_report(source, plan.architecture, digest, checked, reference)
         stop_if(canceled, "The export")
         stages.finish()

@@ -145,7 +145,22 @@ def start_first(window):
 
 @scene("start-recent")
 def start_recent(window):
-    window.page("start").runs_changed(RUNS)
+    page = window.page("start")
+    runs = many_runs(user_data_dir() / "runs")
+    page.runs_changed(runs)
+    deadline = time.monotonic() + 5
+    while not page.to_continue.curve.values and time.monotonic() < deadline:
+        settle()
+
+
+@scene("start-one")
+def start_one(window):
+    """After the first run."""
+    page = window.page("start")
+    page.runs_changed(many_runs(user_data_dir() / "runs")[2:3])
+    deadline = time.monotonic() + 5
+    while not page.to_continue.curve.values and time.monotonic() < deadline:
+        settle()
 
 
 @scene("runs-empty")

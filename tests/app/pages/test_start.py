@@ -1,17 +1,26 @@
 """The page Start: the example, the way to one's own data, and runs."""
 
+import hashlib
 import json
+import re
 import time
+from pathlib import Path
 
 import pytest
 from app.facts.run_summaries import RUNS, summary, write_run
 from app.facts.train_scenes import TRAIN_SCENES
 from PySide6.QtCore import QPoint
 
+from burnish_app.state.example_run import open_example
+from burnish_app.state.run_folder import read_run_folder
 from burnish_app.widgets.basic.pill import Pill
 from burnish_app.widgets.runs.recent_run import RecentRun
+from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.paths import RunPaths, assets_dir, user_data_dir
+from burnish_engine.contract.recipe.recipe_file import load_recipe
+from burnish_engine.contract.run.card import RunCard
 from burnish_engine.contract.run.events import parse_event
+from burnish_engine.contract.serve.replies import ExportJob
 
 pytestmark = pytest.mark.gui
 
@@ -38,21 +47,47 @@ def test_the_example_opens_at_once_as_a_run_of_ones_own(qtbot, window, page):
     assert train.events.samples.items()
     assert str(user_data_dir()) in window.bench.run
     train.runs_changed([summary("finished", 80, folder=window.bench.run)])
-    assert not train.figures.acts.isVisible()  # nothing trained comes with it
-    train.primary.click()
-    qtbot.waitUntil(lambda: window.shown_key == "data")
+    assert train.figures.acts.isVisible()
 
 
-def test_the_example_names_no_machine(assets):
-    folder = assets / "example-run"
-    for file in folder.iterdir():
-        text = file.read_text(encoding="utf-8")
-        assert "/tmp/" not in text
-        assert "/home/" not in text
-        assert ":\\" not in text
-    lines = RunPaths(folder).events.read_text(encoding="utf-8").splitlines()
-    assert [parse_event(line).seq for line in lines] == list(range(len(lines)))
-    assert json.loads(RunPaths(folder).state.read_text(encoding="utf-8"))["status"] == "finished"
+def test_the_examples_can_be_talked_to_exported_and_compared(page):
+    folder = open_example()
+    runs = sorted(folder.parent.glob("example-*"))
+    assert len(runs) == 2
+    for run in runs:
+        paths = RunPaths(run)
+        held = read_run_folder(str(run))
+        assert held.trained
+        recipe = load_recipe(paths.recipe)
+        assert recipe.model.path == "embedded"
+        assert all(Path(file).is_file() for file in [*recipe.data.files, *recipe.data.validation_files])
+        card = RunCard.model_validate_json(paths.card.read_text(encoding="utf-8"))
+        for file in card.result.files:
+            assert hashlib.sha256((paths.adapter / file.name).read_bytes()).hexdigest() == file.sha256
+    report = FidelityReport.model_validate_json((RunPaths(folder).export / "fidelity.json").read_text(encoding="utf-8"))
+    assert report.passed
+    assert report.files[0].gain_kept > 0.9
+    job = ExportJob.model_validate_json(RunPaths(folder).export_job.read_text(encoding="utf-8"))
+    assert job.report == report
+
+
+def test_the_examples_predicted_time_is_about_what_it_took(assets):
+    lines = (
+        (assets / "example-runs" / "example-fixes-at-home" / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    )
+    events = [parse_event(line) for line in lines]
+    plan = next(event for event in events if event.type == "plan")
+    assert 0.7 < (events[-1].t - events[0].t) / plan.total_seconds < 1.4
+
+
+def test_the_examples_name_no_machine(assets):
+    for folder in (assets / "example-runs").iterdir():
+        for file in {*folder.rglob("*.*")} - {*folder.rglob("*.safetensors")}:
+            content = file.read_bytes()
+            assert not re.search(rb"(?<![\w.])/(tmp|home|root|work)/|:\\\\", content), file
+        lines = RunPaths(folder).events.read_text(encoding="utf-8").splitlines()
+        assert [parse_event(line).seq for line in lines] == list(range(len(lines)))
+        assert json.loads(RunPaths(folder).state.read_text(encoding="utf-8"))["status"] == "finished"
 
 
 def test_training_on_the_sample_takes_four_clicks(qtbot, window, answers, page):
@@ -86,7 +121,7 @@ def test_training_on_the_sample_takes_four_clicks(qtbot, window, answers, page):
 def test_a_long_name_is_shortened_and_told_on_hover(qtbot, window, page):
     name = "invoice-fields-from-scanned-letters-" * 4
     window.resize(800, 900)
-    page.runs_changed([summary("finished", 600, name=name, model=f"/models/{name}")])
+    page.runs_changed([summary("running"), summary("finished", 600, name=name, model=f"/models/{name}")])
     line = page.recent.findChild(RecentRun)
     qtbot.waitUntil(lambda: line.name.text() != name and "…" in line.name.text())
     assert line.name.toolTip() == line.name.accessibleName() == name
@@ -99,7 +134,8 @@ def test_a_long_name_is_shortened_and_told_on_hover(qtbot, window, page):
 @pytest.mark.full
 def test_statuses_of_recent_runs_stand_in_a_column(qtbot, window, page):
     states = ("running", "not responding", "failed")
-    page.runs_changed([summary(state, created=0 if state == "failed" else time.time()) for state in states])
+    runs = [summary(state, created=0 if state == "failed" else time.time()) for state in states]
+    page.runs_changed([summary("finished", 600), *runs])
     qtbot.waitUntil(page.recent.isVisible)
     pills = [line.findChild(Pill) for line in page.recent.findChildren(RecentRun)]
     assert len(pills) == len(states)
@@ -110,7 +146,7 @@ def test_statuses_of_recent_runs_stand_in_a_column(qtbot, window, page):
 def test_a_recent_run_is_opened_by_a_press(qtbot, window, page):
     page.runs_changed(RUNS)
     assert page.recent.isVisible()
-    line = page.recent.body.itemAt(2).widget()
+    line = page.recent.body.itemAt(1).widget()
     line.opened.emit(RUNS[2].folder)
     assert window.bench.run == RUNS[2].folder
     qtbot.waitUntil(lambda: window.shown_key == "train")
@@ -122,3 +158,24 @@ def test_a_folder_that_is_no_run_is_refused_with_what_is_missing(window, page, t
     run, lines = TRAIN_SCENES["finished"]
     page.open_folder(write_run(tmp_path / "run", run, lines).folder)
     assert window.bench.run == str(tmp_path / "run")
+
+
+def test_the_newest_run_is_offered_large_with_its_curve(qtbot, window, page, tmp_path):
+    run, lines = TRAIN_SCENES["finished"]
+    newest = write_run(tmp_path / "run", run, lines)
+    page.runs_changed([newest])
+    card = page.to_continue
+    assert card.isVisible()
+    assert not page.recent.isVisible()
+    qtbot.waitUntil(lambda: len(card.curve.values) > 20)
+    assert newest.state.name in card.name.text()
+    card.try_out.click()
+    qtbot.waitUntil(lambda: window.shown_key == "try_out")
+    assert window.bench.run == newest.folder
+
+
+def test_newest_run_and_list_stand_side_by_side_on_a_large_screen(qtbot, window, page):
+    page.runs_changed(RUNS)
+    for width, beside in ((1920, True), (900, False)):
+        window.resize(width, 900)
+        qtbot.waitUntil(lambda beside=beside: (page.recent.y() == page.to_continue.y()) is beside)

@@ -10,7 +10,7 @@ from burnish_engine.contract.paths import RunPaths
 
 from bench import ROOT
 
-EXAMPLE = ROOT / "assets" / "example-run"
+EXAMPLE = ROOT / "assets" / "example-runs" / "example-fixes-at-home"
 SAMPLES = ROOT / "tests" / "golden" / "hardware" / "h100.jsonl"
 EVALUATIONS, CHECKPOINTS = 200, 40
 _STEP_S = 0.1

@@ -85,6 +85,31 @@ def test_progress_only_grows_and_names_what_is_done(exported):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("same", [True, False])
+def test_a_proven_file_that_is_gone_is_written_again_without_a_new_proof_if_it_has_the_same_bits(
+    exported, wide, wide_adapter, tmp_path, same
+):
+    out, name = tmp_path / "export", "my model-Q8_0.gguf"
+    shutil.copytree(exported[0], out)
+    bits = sha256_file(out / name)
+    (out / name).unlink()
+    if not same:
+        (out / "fidelity.json").write_text((out / "fidelity.json").read_text().replace(bits, "0" * 64))
+    seen = []
+    report = export_gguf(
+        ExportedModel(wide, wide_adapter, held_out=rows(wide), threads=1), out, "my model", ["Q8_0"],
+        progress=lambda what, _share: seen.append(what),
+    )  # fmt: skip
+    assert report.passed
+    assert [file.file for file in report.files if file.quant == "Q8_0"] == [name]
+    assert sha256_file(out / name) == bits == next(file.sha256 for file in report.files if file.quant == "Q8_0")
+    assert ("Running the trained model" in seen) is not same
+    assert {file.quant for file in FidelityReport.model_validate_json((out / "fidelity.json").read_text()).files} == {
+        "Q8_0", "F16", "Q4_K_M",
+    }  # fmt: skip
+
+
+@pytest.mark.full
 def test_a_second_export_adds_to_the_report(exported, wide, wide_adapter, tmp_path):
     out = tmp_path / "export"
     shutil.copytree(exported[0], out)

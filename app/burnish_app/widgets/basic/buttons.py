@@ -64,6 +64,16 @@ class ActionButton(QPushButton):
             self._icon_name = icon_name
             self._draw()
 
+    def set_look(self, tone: str) -> None:
+        """Change the look, such as of an action that another one now comes before."""
+        if tone != self._tone:
+            self._tone = tone
+            self.setProperty("look", tone)
+            self.setFont(font(bold=tone == "primary", medium=tone != "primary"))
+            self.style().unpolish(self)
+            self.style().polish(self)
+            self._draw()
+
     def allow_shortening(self) -> None:
         """Let the button be narrower than its text, which is then cut and shown whole on hover."""
         self._shortens = True

@@ -43,7 +43,7 @@ class RecentRun(QWidget):
         self.name = link(self._title, lambda: self.opened.emit(run.folder))
         self.name.setAccessibleName(self._title)
         self.name.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
-        facts = ElidedLabel(_facts(run), Qt.TextElideMode.ElideMiddle, SMALL_PX, tone="muted")
+        facts = ElidedLabel(run_facts(run), Qt.TextElideMode.ElideMiddle, SMALL_PX, tone="muted")
         facts.setContentsMargins(RING_PX, 0, 0, 0)  # below the text of the button
         pill = Pill()
         pill.set(RUN_STATUS_TEXT[run.standing], RUN_TONES.get(run.standing, "plain"))
@@ -75,7 +75,7 @@ def line_up(lines: Sequence[RecentRun]) -> None:
             part.setMinimumWidth(width)
 
 
-def _facts(run: RunSummary) -> str:
+def run_facts(run: RunSummary) -> str:
     """Return the model, by the last part of its name, and the steps."""
     steps = ""
     if run.state.total_steps:

@@ -115,18 +115,22 @@ class CurveDelegate(QStyledItemDelegate):
 
 
 class RunCurve(QWidget):
-    """The loss of one run as a curve over the width of a card."""
+    """The loss of one run as a curve over the width of a card.
+
+    Attributes:
+        values: losses, from the first step to the last.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._values: Sequence[float] = ()
+        self.values: Sequence[float] = ()
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setAccessibleName(tr("Loss over the steps"))
 
     def show_values(self, values: Sequence[float]) -> None:
         """Show a run's losses, from its first step to its last."""
-        if values != self._values:
-            self._values = values
+        if values != self.values:
+            self.values = values
             self.update()
 
     def sizeHint(self) -> QSize:
@@ -140,7 +144,7 @@ class RunCurve(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw the curve."""
         painter = QPainter(self)
-        draw_curve(painter, QRectF(self.rect()).adjusted(1, 4, -1, -2), self._values, colors_of(self).series[0].color)
+        draw_curve(painter, QRectF(self.rect()).adjusted(1, 4, -1, -2), self.values, colors_of(self).series[0].color)
 
 
 def _draw_ground(painter: QPainter, option: QStyleOptionViewItem) -> None:

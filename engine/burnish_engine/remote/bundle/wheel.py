@@ -21,7 +21,7 @@ from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.paths import assets_dir
 
 _EPOCH = (2020, 1, 1, 0, 0, 0)
-_LEFT_OUT = {"fonts", "icons", "screenshots", "plots", "guide", "example-run"}
+_LEFT_OUT = {"fonts", "icons", "screenshots", "plots", "guide", "example-runs"}
 _MODES = 0o644 << 16
 
 

@@ -20,6 +20,7 @@ from burnish_app.focus_order import move_focus
 from burnish_app.guide_help import GuideHelp
 from burnish_app.look.icons import icon
 from burnish_app.look.language import tr
+from burnish_app.look.motion import fade_in
 from burnish_app.look.theme import Theme
 from burnish_app.page_list import PAGES, PageImports, first_status
 from burnish_app.sidebar import NUMBERED, Sidebar
@@ -275,6 +276,7 @@ class Window(QMainWindow):
         if self._stack.indexOf(page) < 0:
             self._stack.addWidget(page)
         self._stack.setCurrentWidget(page)
+        fade_in(page)
         self.runs_poller.set_interval(_WATCH_RUNS_CLOSELY_MS if page.wants_runs else _WATCH_RUNS_MS)
         page.shown()
 

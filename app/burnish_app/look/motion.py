@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Literal
 
 from PySide6.QtCore import QAbstractAnimation, QEasingCurve, Qt, QVariantAnimation
+from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
 from burnish_app.look.tokens import MOTION_MS
@@ -61,6 +63,62 @@ def unfold(widget: QWidget, *, show: bool) -> None:
     move.valueChanged.connect(lambda height: widget.setMaximumHeight(int(height)))
     move.finished.connect(done)
     move.start(QAbstractAnimation.DeletionPolicy.DeleteWhenStopped)
+
+
+def glide(owner: QWidget, start: float, end: float, step: Callable[[float], object]) -> None:
+    """Let a number move to its new value, such as the share of a bar; at once where nothing shall move.
+
+    Args:
+        owner: widget that shows the number; a movement that it is still in ends.
+        start: value that is shown.
+        end: new value.
+        step: function that shows a value; it gets `end` last.
+    """
+    for running in owner.findChildren(QVariantAnimation, options=Qt.FindChildOption.FindDirectChildrenOnly):
+        running.stop()
+    if _Motion.reduced or start == end or not owner.isVisible():
+        step(end)
+        return
+    move = QVariantAnimation(owner)
+    move.setDuration(MOTION_MS)
+    move.setStartValue(float(start))
+    move.setEndValue(float(end))
+    move.setEasingCurve(QEasingCurve.Type.OutCubic)
+    move.valueChanged.connect(lambda value: step(float(value)))
+    move.finished.connect(lambda: step(end))
+    move.start(QAbstractAnimation.DeletionPolicy.DeleteWhenStopped)
+
+
+class _Veil(QWidget):
+    """A cover in the color of the ground that vanishes and goes."""
+
+    def __init__(self, over: QWidget) -> None:
+        super().__init__(over)
+        self._opacity = 1.0
+        self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self.setGeometry(over.rect())
+        self.show()
+
+    def vanish(self, opacity: float) -> None:
+        """Let the cover be as opaque as this; at 0 it goes."""
+        self._opacity = opacity
+        self.update()
+        if opacity <= 0:
+            self.hide()
+            self.deleteLater()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the cover."""
+        painter = QPainter(self)
+        painter.setOpacity(self._opacity)
+        painter.fillRect(self.rect(), self.palette().window())
+
+
+def fade_in(widget: QWidget) -> None:
+    """Let a widget appear out of its ground, such as a page that was just chosen."""
+    if not _Motion.reduced and widget.isVisible():
+        veil = _Veil(widget)
+        glide(veil, 1.0, 0.0, veil.vanish)
 
 
 def system_reduces_motion() -> bool:

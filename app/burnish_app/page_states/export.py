@@ -51,6 +51,7 @@ def page_state(
         name=folder.title if ready else "",
         pill=_pill(job),
         subtitle=tr("Files for other programs, each proven against the trained model.") if ready else "",
+        note=_note(folder, job) if chooses else "",
         fills=not chooses,
         parts=seen(empty=not ready, choices=chooses, sizes=chooses and is_typed, progress=running, to_come=running)
         | (frozenset() if running else _results(folder, job)),
@@ -78,6 +79,15 @@ def notice(before: ExportJob | None, job: ExportJob | None) -> ExportNotice | No
 def _results(folder: RunFolder, job: ExportJob | None) -> frozenset[str]:
     files = folder.exported or folder.adapters or folder.ollama or folder.lm_studio
     return seen(fidelity=_has_report(job), files=files)
+
+
+def _note(folder: RunFolder, job: ExportJob | None) -> str:
+    """Say which file is proven and not there, as the example's, which is too large to ship."""
+    files = job.report.files if job is not None and job.report is not None else []
+    missing = next((file.file for file in files if file.passed and file.file not in folder.exported), "")
+    if not missing:
+        return ""
+    return tr("{file} is proven, but not on this disk: Export writes it from base and adapter.").format(file=missing)
 
 
 def _has_report(job: ExportJob | None) -> bool:

@@ -76,10 +76,8 @@ class StartPage(Page):
         self.recent = Card(tr("Recent runs"), icon_name="clock")
         self.to_continue = RunToContinue()
         self.to_continue.opened.connect(self._open)
-        for wide in (self.to_continue, self.recent):
-            wide.setMinimumWidth(scaled_width(_WIDE_PX))
         pair = (self.to_continue, self.recent)
-        self.column.addLayout(columns_layout(pair, GAP_PX, line_px=GAP_PX, even=True, fill=True))
+        self.column.addLayout(columns_layout(pair, GAP_PX, line_px=GAP_PX, even=True, fill=True, least_px=_WIDE_PX))
         self.column.addLayout(columns_layout(cards, GAP_PX, line_px=GAP_PX, even=True, fill=True))
         self.parts |= {"goes_on": self.to_continue, "recent": self.recent}
         self.add_parts(steps=_steps_card(self))

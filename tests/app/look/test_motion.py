@@ -1,10 +1,10 @@
 """Motion: parts unfold by their height, and stand still where motion is reduced."""
 
 import pytest
-from PySide6.QtWidgets import QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
-from burnish_app.look.motion import is_reduced, set_motion, system_reduces_motion, unfold
-from burnish_app.widgets.basic.text import body
+from burnish_app.look.motion import fade_in, glide, is_reduced, set_motion, system_reduces_motion, unfold
+from burnish_app.widgets.basic.text import Value, body
 
 pytestmark = pytest.mark.gui
 
@@ -43,6 +43,43 @@ def test_nothing_moves_where_motion_is_reduced(part):
     assert part.isVisible()
     assert part.maximumHeight() > 1000
     assert is_reduced()
+
+
+def test_a_number_glides_to_its_new_value_and_ends_there(qtbot, part):
+    part.show()
+    for mode, least in (("full", 2), ("reduced", 1)):
+        set_motion(mode)
+        seen = []
+        glide(part, 1.0, 3.0, seen.append)
+        qtbot.waitUntil(lambda seen=seen: seen[-1:] == [3.0])
+        assert len(seen) >= least
+        assert seen == sorted(seen)
+        assert mode == "full" or seen == [3.0]
+
+
+def test_a_figure_is_its_new_value_at_once_whatever_it_shows_on_the_way(qtbot, part):
+    set_motion("full")
+    value = Value("Loss")
+    part.parentWidget().layout().addWidget(value)
+    value.show()
+    value.set("2.000")
+    value.set("1.000")
+    assert value.text == "1.000"
+    assert value.accessibleDescription() == "1.000"
+    shown = value.findChildren(QLabel)[1]
+    qtbot.waitUntil(lambda: shown.text() == "1.000")
+
+
+def test_a_cover_that_fades_goes_and_is_none_where_motion_is_reduced(qtbot, part):
+    holder = part.parentWidget()
+    set_motion("reduced")
+    before = len(holder.children())
+    fade_in(holder)
+    assert len(holder.children()) == before
+    set_motion("full")
+    fade_in(holder)
+    assert len(holder.children()) == before + 1
+    qtbot.waitUntil(lambda: len(holder.children()) == before)
 
 
 @pytest.mark.skipif("sys.platform == 'win32'")

@@ -7,9 +7,13 @@ from app.page_scenes.answers import run_folder
 from app.page_scenes.screenshots import scene, settle
 from PySide6.QtWidgets import QScrollArea
 
+from burnish_app.state.example_run import open_example
 from burnish_app.widgets.export.exported_files import Outcome
 from burnish_app.wording.export_stages import handed_over_text
+from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_export import ExportSection
+from burnish_engine.contract.run.state import RunStateFile
+from burnish_engine.contract.serve.replies import ExportJob, RunSummary
 
 
 def _export(window, job, exported=()):
@@ -50,6 +54,18 @@ def export_limit(window):
     known = {"types": export_facts.type_forecasts(gain=0.0), "target_bytes": 600_000_000}
     _forecast(window, **known)
     page.sizes.chart._go_to(4)
+
+
+@scene("export-example")
+def export_example(window):
+    """The example that ships: its file is proven, and not written yet."""
+    folder = open_example()
+    job = ExportJob.model_validate_json(RunPaths(folder).export_job.read_text(encoding="utf-8"))
+    window.bench.set_run(str(folder))
+    page = window.page("export")
+    page.shown()
+    state = RunStateFile.model_validate_json(RunPaths(folder).state.read_text(encoding="utf-8"))
+    page.runs_changed([RunSummary(folder=str(folder), state=state, standing="finished", model="embedded", export=job)])
 
 
 @scene("export-busy")

@@ -119,14 +119,14 @@ def test_training_on_the_sample_takes_four_clicks(qtbot, window, answers, page):
 
 
 def test_a_long_name_is_shortened_and_told_on_hover(qtbot, window, page):
-    name = "invoice-fields-from-scanned-letters-" * 4
+    name = "invoice-fields-from-scanned-letters-" * 2
     window.resize(800, 900)
     page.runs_changed([summary("running"), summary("finished", 600, name=name, model=f"/models/{name}")])
     line = page.recent.findChild(RecentRun)
     qtbot.waitUntil(lambda: line.name.text() != name and "…" in line.name.text())
     assert line.name.toolTip() == line.name.accessibleName() == name
     assert line.width() <= page.recent.width()
-    window.resize(2600, 900)
+    window.resize(1280, 900)
     qtbot.waitUntil(lambda: line.name.text() == name)
     assert not line.name.toolTip()
 

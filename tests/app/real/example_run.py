@@ -4,8 +4,8 @@
     burnish export RUN --quant Q8_0          # for the example with a proof
     python tests/app/real/example_run.py RUN assets/example-runs/NAME
 
-Copies what the pages read, the adapter and the proof of its file, without checkpoints and without the file, which is too
-large to ship. Leaves out the folders of the machine; the card's entry of a file that named one is made anew.
+Copies what the pages read, the adapter and the proof of its file, without checkpoints and without the file, which is
+too large to ship. Leaves out the folders of the machine; the card's entry of a file that named one is made anew.
 """
 
 import hashlib

@@ -23,6 +23,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from burnish_app.look.motion import glide
 from burnish_app.look.theme import font
 from burnish_app.look.tokens import BODY_PX, FIGURE_PX, SMALL_PX, TITLE_PX, UNIT
 from burnish_app.widgets.basic.layouts import fill
@@ -245,7 +246,8 @@ class Value(QWidget):
         self._label = label
         self._name = caption(label)
         self._name.setWordWrap(False)
-        self._figure = QLabel("–")
+        self._shown = "–"
+        self._figure = QLabel(self._shown)
         self._figure.setTextFormat(Qt.TextFormat.PlainText)
         self._figure.setFont(font(FIGURE_PX if large else BODY_PX, bold=True))
         self._unit = caption(unit)
@@ -265,7 +267,17 @@ class Value(QWidget):
     @property
     def text(self) -> str:
         """The number as shown."""
-        return self._figure.text()
+        return self._shown
+
+    def _roll(self, before: str) -> None:
+        """Let the number run to its new value, where both are plain numbers."""
+        decimals = self._shown.partition(".")[2]
+        is_plain = all(one.replace(".", "", 1).isdecimal() for one in (before, self._shown))
+        if not is_plain:
+            self._figure.setText(self._shown)
+            return
+        digits = len(decimals)
+        glide(self, float(before), float(self._shown), lambda value: self._figure.setText(f"{value:.{digits}f}"))
 
     def set(self, figure: str, unit: str | None = None, *, tone: Look = "") -> None:
         """Replace the number.
@@ -275,8 +287,9 @@ class Value(QWidget):
             unit: new unit; None keeps the old one.
             tone: look whose color marks the number as good, doubtful or bad.
         """
-        if self._figure.text() != figure:
-            self._figure.setText(figure)
+        if self._shown != figure:
+            before, self._shown = self._shown, figure
+            self._roll(before)
         if unit is not None and self._unit.text() != unit:
             self._unit.setText(unit)
         set_tone(self._figure, tone)

@@ -122,7 +122,7 @@ def _figures(file: QuantFidelity) -> QWidget:
     size, unit = file_size(file.bytes).split(" ", 1)
     kept = Value(_COLUMNS[2][0], "", _COLUMNS[2][1])
     if file.gain_kept is not None:
-        kept.set(percent(min(max(file.gain_kept, 0.0), 1.0)))
+        kept.set(percent(min(max(file.gain_kept, 0.0), 1.0), 1))
     small = Value(tr("Size"), unit, _COLUMNS[1][1])
     small.set(size)
     same = Value(tr("Same choice"), "", _COLUMNS[3][1])

@@ -39,6 +39,11 @@ _GROUND_ALPHA = 0.8  # opacity of what is behind the name of a chosen type
 _GB = 1e9
 
 
+def _share_text(share: float, decimals: int) -> str:
+    """Format a tick of shares, with the decimals that tell it from the next."""
+    return percent(share, max(decimals - 2, 0))
+
+
 class SizeChart(QWidget):
     """Draws types as points: hollow predicted, filled measured, crossed out refused, ringed chosen.
 
@@ -238,12 +243,12 @@ class SizeChart(QWidget):
         colors, plot, by_gain = colors_of(self), self._plot(), shows_gain(self.points)
         line = scaled(SMALL_PX) + UNIT // 2
         (left, right), (low, high) = self._ranges
-        for height, _ in linear_ticks(low, min(high, 1.0) if by_gain else high, 5):
+        for height, share in linear_ticks(low, min(high, 1.0) if by_gain else high, 5, _share_text):
             y = self._y(height)
             painter.setPen(QPen(QColor(colors.line), 1))
             painter.drawLine(QPointF(plot.left(), y), QPointF(plot.right(), y))
             painter.setPen(QColor(colors.muted))
-            text = percent(height) if by_gain else f"{abs(height):.2g}"
+            text = share if by_gain else f"{abs(height):.2g}"
             place = QRectF(0, y - line / 2, plot.left() - UNIT / 2, line)
             painter.drawText(place, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, text)
         painter.setPen(QColor(colors.muted))

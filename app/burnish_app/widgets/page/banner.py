@@ -10,7 +10,7 @@ from PySide6.QtGui import QColor, QHideEvent, QPainter, QPaintEvent, QShowEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.look.language import tr
-from burnish_app.look.motion import is_reduced
+from burnish_app.look.motion import glide, is_reduced
 from burnish_app.look.theme import UNIT, colors_of
 from burnish_app.widgets.basic.buttons import Slot, quiet
 from burnish_app.widgets.basic.card import IconLabel
@@ -93,6 +93,7 @@ class ProgressBar(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._share: float | None = None
+        self._drawn = 0.0  # share that is drawn while the bar grows
         self._color = "accent"
         self._phase = 0.3
         self._timer = QTimer(self, interval=_WANDER_MS)
@@ -106,8 +107,14 @@ class ProgressBar(QWidget):
 
     def set_share(self, share: float | None) -> None:
         """Fill the bar to a share of 0 to 1; None: unknown, a segment moves."""
-        self._share = None if share is None else min(max(share, 0.0), 1.0)
+        before, self._share = self._share, None if share is None else min(max(share, 0.0), 1.0)
         self._run_timer()
+        if self._share is not None:
+            glide(self, self._drawn if before is not None else self._share, self._share, self._draw_to)
+        self.update()
+
+    def _draw_to(self, share: float) -> None:
+        self._drawn = share
         self.update()
 
     def set_color(self, color: str) -> None:
@@ -161,7 +168,7 @@ class ProgressBar(QWidget):
         width = self.width()
         if self._share is None and is_reduced():
             return [(left, min(left + _DASH_PX, width)) for left in range(0, width, 2 * _DASH_PX)]
-        start, share = (0.0, self._share) if self._share is not None else (self._phase - 0.3, 0.3)
+        start, share = (0.0, self._drawn) if self._share is not None else (self._phase - 0.3, 0.3)
         left, right = max(start, 0.0) * width, min(start + share, 1.0) * width
         return [(left, right)] if right > left else []
 

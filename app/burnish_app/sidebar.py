@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt, QUrl, Signal
-from PySide6.QtGui import QColor, QDesktopServices, QFocusEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QColor, QDesktopServices, QFocusEvent, QLinearGradient, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractButton, QButtonGroup, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from burnish_app.look.icons import pixmap
@@ -15,9 +15,8 @@ from burnish_app.look.tokens import BODY_PX, CONTROL_RADIUS_PX, RING_PX, UNIT
 from burnish_app.state.step_status import STEP_STATUS_TEXT, StepStatus
 from burnish_app.widgets.activity.button import ActivityButton
 from burnish_app.widgets.basic.buttons import quiet
-from burnish_app.widgets.basic.card import IconLabel
 from burnish_app.widgets.basic.status_dot import StatusDot
-from burnish_app.widgets.basic.text import caption, heading
+from burnish_app.widgets.basic.text import caption, headline
 
 if TYPE_CHECKING:  # the window is shown before it, and pydantic with it, is loaded
     from burnish_app.widgets.hardware.strip import HardwareStrip
@@ -25,7 +24,7 @@ if TYPE_CHECKING:  # the window is shown before it, and pydantic with it, is loa
 NUMBERED = 10
 """Number of pages that Ctrl and a digit show."""
 _WIDTH_PX = 208
-_ROW_PX, _LEAST_ROW_PX = 38, 28
+_ROW_PX, _LEAST_ROW_PX, _MARK_PX = 38, 28, 32
 _LEFT = Qt.AlignmentFlag.AlignLeft
 
 
@@ -125,6 +124,28 @@ def _draw_ring(painter: QPainter, widget: QWidget) -> None:
     ring = QRectF(widget.rect()).adjusted(half, half, -half, -half)
     painter.drawRoundedRect(ring, CONTROL_RADIUS_PX, CONTROL_RADIUS_PX)
     painter.setPen(Qt.PenStyle.NoPen)
+
+
+class _Mark(QWidget):
+    """Draws the mark of Burnish: its tool on a tile of heated metal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFixedSize(_MARK_PX, _MARK_PX)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the mark."""
+        colors = colors_of(self)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        metal = QLinearGradient(0, 0, self.width(), self.height())
+        metal.setColorAt(0, QColor(colors.accent_hover))
+        metal.setColorAt(1, QColor(colors.accent))
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(metal)
+        painter.drawRoundedRect(self.rect(), CONTROL_RADIUS_PX, CONTROL_RADIUS_PX)
+        drawn = pixmap("burnish", colors.on_accent, 22, pixel_ratio=self.devicePixelRatioF())
+        painter.drawPixmap((self.width() - 22) // 2, (self.height() - 22) // 2, drawn)
 
 
 class Sidebar(QWidget):
@@ -243,10 +264,10 @@ class Sidebar(QWidget):
     def _mark() -> QWidget:
         holder = QWidget()
         line = QHBoxLayout(holder)
-        line.setContentsMargins(UNIT + 4, 0, 0, 0)
+        line.setContentsMargins(UNIT, 0, 0, 0)
         line.setSpacing(UNIT + 2)
-        line.addWidget(IconLabel("burnish", 22, "accent"))
-        line.addWidget(heading("Burnish"), 1)
+        line.addWidget(_Mark())
+        line.addWidget(headline("Burnish"), 1)
         return holder
 
     def _add(self, key: str, name: str, shortcut: str = "") -> StepButton:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, Qt
-from PySide6.QtGui import QColor, QImage, QPainter, QPaintEvent, QPixmap, QPixmapCache
+from PySide6.QtCore import QEvent, QPoint, QPointF, QRect, QRectF, Qt
+from PySide6.QtGui import QColor, QImage, QPainter, QPainterPath, QPaintEvent, QPen, QPixmap, QPixmapCache
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from burnish_app.look.icons import pixmap
@@ -23,6 +23,9 @@ from burnish_app.widgets.basic.buttons import Slot, secondary
 from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import body, caption, heading
 from burnish_app.widgets.basic.wrapping import FlowLayout, HeadLayout
+
+_PLATE_PX = (132, 84)
+"""Size of the plate in the drawing of what is empty."""
 
 
 class Card(QFrame):
@@ -201,8 +204,51 @@ def _draw_frame(painter: QPainter, shadow: QPixmap, place: QRect) -> None:
                 painter.drawPixmap(target, shadow, QRectF(from_left, from_top, wide, tall))
 
 
+class EmptyDrawing(QWidget):
+    """The drawing of all that is empty: a plate that waits for its curve, with the sign of what will be there.
+
+    Args:
+        icon_name: file name in `assets/icons` of the sign, without its ending.
+    """
+
+    def __init__(self, icon_name: str) -> None:
+        super().__init__()
+        self._icon_name = icon_name
+        self.setFixedSize(_PLATE_PX[0] + CHIP_PX // 2, _PLATE_PX[1] + CHIP_PX // 2)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the plate, the curve and the sign."""
+        colors = colors_of(self)
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        plate = QRectF(1, 1, _PLATE_PX[0] - 2, _PLATE_PX[1] - 2)
+        painter.setPen(QPen(QColor(colors.line), 1.5))
+        painter.setBrush(QColor(colors.window))
+        painter.drawRoundedRect(plate, RADIUS_PX, RADIUS_PX)
+        inner = plate.adjusted(2 * UNIT, 2 * UNIT, -2 * UNIT, -2 * UNIT)
+        for number in range(3):
+            height = inner.top() + number * inner.height() / 2
+            painter.drawLine(QPointF(inner.left(), height), QPointF(inner.right(), height))
+        curve = QPainterPath(inner.topLeft())
+        curve.cubicTo(
+            QPointF(inner.left() + inner.width() * 0.25, inner.bottom()),
+            QPointF(inner.left() + inner.width() * 0.45, inner.bottom() - 4),
+            QPointF(inner.right(), inner.bottom() - 4),
+        )
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.setPen(QPen(QColor(colors.accent), 2.5, c=Qt.PenCapStyle.RoundCap))
+        painter.drawPath(curve)
+        chip = QRectF(self.width() - CHIP_PX - 1, self.height() - CHIP_PX - 1, CHIP_PX, CHIP_PX)
+        painter.setPen(QPen(QColor(colors.surface), 3))
+        painter.setBrush(QColor(colors.accent_soft))
+        painter.drawRoundedRect(chip, CONTROL_RADIUS_PX, CONTROL_RADIUS_PX)
+        sign = pixmap(self._icon_name, colors.accent_ink, ICON_PX, pixel_ratio=self.devicePixelRatioF())
+        margin = (CHIP_PX - ICON_PX) / 2
+        painter.drawPixmap(QPointF(chip.left() + margin, chip.top() + margin), sign)
+
+
 class EmptyState(QWidget):
-    """The placeholder of an empty page or card: an icon, a sentence, and a button that leads on.
+    """The placeholder of an empty page or card: a drawing, a sentence, and a button that leads on.
 
     Args:
         icon_name: file name in `assets/icons` without its ending.
@@ -227,7 +273,7 @@ class EmptyState(QWidget):
         center = Qt.AlignmentFlag.AlignHCenter
         column = fill(
             QVBoxLayout(self),
-            (IconLabel(icon_name, 40, "faint"), 0, center),
+            (EmptyDrawing(icon_name), 0, center),
             spacing_px=2 * UNIT,
             margins_px=(3 * UNIT, 5 * UNIT, 3 * UNIT, 5 * UNIT),
         )

@@ -183,7 +183,7 @@ def _table(report: FidelityReport, suggested: str) -> _Figures:
         _place(grid, label, 0, column)
     for line, file in enumerate(files, 1):
         tone: Look = "" if file.passed else "error"
-        kept = "–" if file.gain_kept is None else percent(min(max(file.gain_kept, 0.0), 1.0))
+        kept = "–" if file.gain_kept is None else percent(min(max(file.gain_kept, 0.0), 1.0), 1)
         figures = (
             file_size(file.bytes),
             kept,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
@@ -58,12 +59,9 @@ def write_again(
     """
     made = {}
     for quant, entry in entries.items():
-        progress, path = stages.begin("make"), staging / f"{quant}.gguf"
-        what = EXPORT_STAGES["make"].format(quant=quant)
-        quantize(
-            base, path, quant, threads=threads, canceled=canceled,
-            progress=lambda share, what=what, progress=progress: progress(what, share),
-        )  # fmt: skip
+        progress = partial(stages.begin("make"), EXPORT_STAGES["make"].format(quant=quant))
+        path = staging / f"{quant}.gguf"
+        quantize(base, path, quant, threads=threads, canceled=canceled, progress=progress)
         made[entry.file] = path
         if sha256_file(path) != entry.sha256:
             for one in made.values():

@@ -24,9 +24,9 @@ DARK: Mapping[str, str] = {
 """The same for the dark look."""
 
 _FACES = (
-    ("Inter", 400, "Inter-Regular"),
-    ("Inter", 600, "Inter-SemiBold"),
-    ("JetBrains Mono", 400, "JetBrainsMono-Regular"),
+    ("Inter", 400, "inter/Inter-Regular"),
+    ("Inter", 600, "inter/Inter-SemiBold"),
+    ("JetBrains Mono", 400, "jetbrains-mono/JetBrainsMono-Regular"),
 )
 _TEXT, _MONO = "Inter,system-ui,sans-serif", "'JetBrains Mono',ui-monospace,monospace"
 
@@ -45,7 +45,7 @@ def _colors(colors: Mapping[str, str]) -> str:
 def _faces() -> str:
     faces = []
     for family, weight, name in _FACES:
-        font = base64.b64encode((assets_dir() / "fonts" / "pages" / f"{name}.woff2").read_bytes()).decode()
+        font = base64.b64encode((assets_dir() / "fonts" / f"{name}.woff2").read_bytes()).decode()
         source = f"src:url(data:font/woff2;base64,{font}) format('woff2')"
         faces.append(f"@font-face {{ font-family:'{family}'; font-weight:{weight}; {source}; }}")
     return "\n".join(faces)

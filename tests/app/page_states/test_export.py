@@ -85,3 +85,11 @@ def test_an_end_that_was_seen_is_told_once():
         assert (told.kind, told.what) == ("error", "The disk is full.")
         assert notice(before, JOBS["refused"]) is None, "its report says it"
         assert notice(before, going) is None
+
+
+def test_a_proven_file_that_is_not_on_the_disk_is_named_beside_the_button_that_writes_it():
+    report = JOBS["finished"].report
+    assert report.files[0].file in shown(JOBS["finished"]).note
+    there = RunFolder(name="desk", title="desk", trained=True, exported=tuple(file.file for file in report.files))
+    assert shown(JOBS["finished"], there).note == ""
+    assert shown().note == shown(JOBS["running"]).note == ""

@@ -220,7 +220,7 @@ def test_the_gain_kept_and_the_file_to_take_are_told(qtbot, show, run):
     )
     qtbot.waitUntil(lambda: "Best for a laptop" in words(page))
     figures = [value.text for value in page.fidelity.findChildren(Value)]
-    assert figures[:2] == ["96 %", "0.40"], "those of the file to take"
+    assert figures[:2] == ["96.3 %", "0.40"], "those of the file to take"
     assert len(figures) == 3
     page.fidelity.details.button.click()
     shown = words(page)

@@ -95,3 +95,13 @@ def test_a_waiting_run_names_the_run_that_holds_its_device(capsys):
     line = capsys.readouterr().out
     assert line.index("wick") < line.index("cpu") < line.index("lamp")
     assert str(holder.root) not in line
+
+
+def test_a_run_has_a_page_that_says_how_it_is_used(tmp_path, capsys):
+    make("lamp")
+    page = tmp_path / "lamp.html"
+    assert main(["runs", "report", "lamp", "--out", str(page)]) == 0
+    assert str(page) in capsys.readouterr().out.replace("\n", "")
+    text = page.read_text(encoding="utf-8")
+    assert "burnish chat lamp" in text
+    assert "<h1>lamp</h1>" in text

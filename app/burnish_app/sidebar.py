@@ -126,7 +126,7 @@ def _draw_ring(painter: QPainter, widget: QWidget) -> None:
     painter.setPen(Qt.PenStyle.NoPen)
 
 
-class _Mark(QWidget):
+class _BrandTile(QWidget):
     """Draws the mark of Burnish: its tool on a tile of heated metal."""
 
     def __init__(self) -> None:
@@ -266,7 +266,7 @@ class Sidebar(QWidget):
         line = QHBoxLayout(holder)
         line.setContentsMargins(UNIT, 0, 0, 0)
         line.setSpacing(UNIT + 2)
-        line.addWidget(_Mark())
+        line.addWidget(_BrandTile())
         line.addWidget(headline("Burnish"), 1)
         return holder
 

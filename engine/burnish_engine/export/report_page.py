@@ -59,7 +59,7 @@ def render(report: FidelityReport, *, run: str, data: Sequence[str]) -> str:
             heading(f"Files of {run}", _headline(report), about),
             figures(_figures(passed)),
             fidelity_section(report),
-            section("In words", *(paragraph(line) for line in _words(report))),
+            section("In words", *(paragraph(line) for line in _sentences(report))),
             section("Use them", commands(_commands(passed), _USE)),
             section("A reply", *_replies(passed)),
             section("Files", table(["file", "SHA-256"], sums)),
@@ -92,7 +92,7 @@ def _figures(passed: Sequence[QuantFidelity]) -> list[Figure]:
     return found
 
 
-def _words(report: FidelityReport) -> list[str]:
+def _sentences(report: FidelityReport) -> list[str]:
     lines = [verdict_text(file) for file in report.files if not file.passed]
     lines += [
         f"{file.quant}: {METRIC_NAMES[file.task.metric]} {file.task.figures}." for file in report.files if file.task

@@ -64,29 +64,29 @@ def section(title: str, *parts: str, printed: bool = True) -> str:
         printed: whether it is on paper too, which has one page.
     """
     inner = "".join(parts)
-    look = "" if printed else ' class="more"'
-    return f"<section{look}><h2>{text(title)}</h2>{inner}</section>\n" if inner else ""
+    kind = "" if printed else ' class="more"'
+    return f"<section{kind}><h2>{text(title)}</h2>{inner}</section>\n" if inner else ""
 
 
-def paragraph(content: str, look: str = "") -> str:
+def paragraph(content: str, kind: str = "") -> str:
     """Render a paragraph of plain text; empty without text."""
-    return f"<p{_look(look)}>{text(content)}</p>" if content else ""
+    return f"<p{_class(kind)}>{text(content)}</p>" if content else ""
 
 
 def figures(entries: Sequence[Figure]) -> str:
     """Render large figures side by side."""
     cards = (
-        f'<div class="card"><b{_look("live" if one.live else "")}>{text(one.value)}</b>'
+        f'<div class="card"><b{_class("live" if one.live else "")}>{text(one.value)}</b>'
         f'<span class="muted">{text(one.label)}</span></div>'
         for one in entries
     )
     return f'<div class="figures">{"".join(cards)}</div>\n'
 
 
-def card(title: str, content: str, look: str = "") -> str:
+def card(title: str, content: str, kind: str = "") -> str:
     """Render a card with a plot or a table; empty without content."""
     head = f"<h3>{text(title)}</h3>" if title else ""
-    return f'<div class="{f"card {look}".strip()}">{head}<div class="scroll">{content}</div></div>' if content else ""
+    return f'<div class="{f"card {kind}".strip()}">{head}<div class="scroll">{content}</div></div>' if content else ""
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False, caption: str = "") -> str:
@@ -112,9 +112,9 @@ def head_cell(content: str, rows: int = 1) -> str:
     return f'<th scope="row"{span}>{text(content)}</th>'
 
 
-def cell(content: Any, look: str = "") -> str:
+def cell(content: Any, kind: str = "") -> str:
     """Render a cell of a table."""
-    return f"<td{_look(look)}>{text(content)}</td>"
+    return f"<td{_class(kind)}>{text(content)}</td>"
 
 
 def code_cell(content: str) -> str:
@@ -129,10 +129,10 @@ def number(content: Any) -> str:
 
 def replies(prompt: str, given: Sequence[tuple[str, str]]) -> str:
     """Render replies to a prompt side by side, each with the name of who gave it; the last is what was made."""
-    looks = ["" for _ in given[:-1]] + ["live" if len(given) > 1 else ""]
+    kinds = ["" for _ in given[:-1]] + ["live" if len(given) > 1 else ""]
     inner = "".join(
-        f'<div class="card reply"><small{_look(look)}>{text(name)}</small>{text(reply)}</div>'
-        for look, (name, reply) in zip(looks, given, strict=True)
+        f'<div class="card reply"><small{_class(kind)}>{text(name)}</small>{text(reply)}</div>'
+        for kind, (name, reply) in zip(kinds, given, strict=True)
     )
     shown = f'<div class="pair">{inner}</div>' if len(given) > 1 else inner
     return (f'<p class="prompt">{text(prompt)}</p>' if prompt else "") + shown
@@ -148,5 +148,5 @@ def text(value: Any) -> str:
     return html.escape(str(value))
 
 
-def _look(name: str) -> str:
+def _class(name: str) -> str:
     return f' class="{name}"' if name else ""

@@ -25,13 +25,19 @@ def main() -> int:
     from burnish_app.look.motion import set_motion
     from burnish_app.look.theme import Theme
     from burnish_app.state.preferences import Preferences
+    from burnish_app.state.single_instance import SingleInstance
     from burnish_app.widgets.basic.bug_notice import BugNotice
+    from burnish_app.widgets.basic.drop import typed_path
     from burnish_app.window import Window
 
     app = QApplication([DESKTOP_NAME, *sys.argv[1:]])  # X11's window class is the first argument
     app.setApplicationName("Burnish")
     app.setDesktopFileName(DESKTOP_NAME)
     _name_on_windows()
+    given = [typed_path(text) for text in app.arguments()[1:]]
+    instance = SingleInstance(app)
+    if instance.hand_over(given):
+        return 0
     BugNotice(app).install()
     collector = GarbageCollector(app)
     preferences = Preferences()
@@ -39,6 +45,8 @@ def main() -> int:
     set_motion(preferences.motion)
     window = Window(None, None, preferences, theme)
     window.grown.connect(collector.freeze_and_start)
+    instance.called.connect(window.come_forward)
+    window.open_paths(given)
     window.show()
     QTimer.singleShot(0, window, lambda: _shown(window.begin))
     return app.exec()

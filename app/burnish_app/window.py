@@ -25,6 +25,7 @@ from burnish_app.look.theme import Theme
 from burnish_app.page_list import PAGES, PageImports, first_status
 from burnish_app.sidebar import NUMBERED, Sidebar
 from burnish_app.state.preferences import Preferences
+from burnish_app.state.run_folder import opened_run
 from burnish_app.widgets.basic.drop import DATA_FILTER, DropOverlay, classify_drop
 from burnish_app.wording.activity import activities_of, bench_activity
 
@@ -107,6 +108,7 @@ class Window(QMainWindow):
         self._preparing.setObjectName("prepare")
         self._preparing.timeout.connect(self._prepare_one)
         self._awaited = ""  # page to show once it is imported
+        self._given: list[str] = []  # paths to open once there are pages
         self._imports = PageImports(PAGES, self)
         self._imports.core_imported.connect(self._begin_work)
         self._imports.page_imported.connect(self._page_imported)
@@ -160,6 +162,8 @@ class Window(QMainWindow):
         )
         self.runs_poller.failed.connect(lambda failure: self.sidebar.set_engine_note(failure.what))
         self.go_to(self._first_key())
+        if self._given:
+            QTimer.singleShot(0, self, lambda: self.open_paths([]))
 
     def _tell_unopened(self) -> None:
         """Say what of the last time cannot be opened, on the page that is shown."""
@@ -293,6 +297,30 @@ class Window(QMainWindow):
             self.page(drop.page).take_drop(drop.paths, instead=instead)
         if drop.what:
             self.page(self._shown).banner("warning", drop.what, drop.remedy, passing=True)
+
+    def open_paths(self, paths: list[str]) -> None:
+        """Open what the system handed over: a run is shown, and all else is taken as if it were dropped.
+
+        Args:
+            paths: absolute paths; they wait while there are no pages yet.
+        """
+        self._given += paths
+        if not self._is_filled or not self._given:
+            return
+        given, self._given = self._given, []
+        run = opened_run(given)
+        if run:
+            self._show_activity("train", run)
+        else:
+            self.take(given)
+
+    def come_forward(self, paths: list[str]) -> None:
+        """Bring the window to the front, and open what another start of the studio handed over."""
+        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
+        self.show()
+        self.raise_()
+        self.activateWindow()
+        self.open_paths(paths)
 
     def focusNextPrevChild(self, forward: bool) -> bool:
         """Move the focus to what is seen next, and scroll to it."""

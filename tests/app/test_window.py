@@ -13,7 +13,7 @@ from PySide6.QtCore import QEvent, QObject, QPoint, Qt
 from PySide6.QtWidgets import QAbstractSpinBox, QHeaderView, QLabel, QLineEdit, QPushButton, QScrollArea, QWidget
 
 from burnish_app.look.motion import is_reduced, set_motion
-from burnish_app.look.theme import DARK, LIGHT, colors_of
+from burnish_app.look.theme import DARK, LIGHT, Theme, colors_of
 from burnish_app.page_list import PAGES
 from burnish_app.state.preferences import Preferences, studio_dir
 from burnish_app.state.workbench import Workbench
@@ -340,3 +340,36 @@ def test_what_is_loaded_and_made_before_the_window_is_shown_stays_small(burnish_
     studio, bare = shown_window(_STUDIO)[0], shown_window(_BARE)[0]
     assert len(studio["modules"]) < 2 * len(bare["modules"])
     assert studio["objects"] < 150, "sidebar, an empty stack, and timers"
+
+
+@pytest.mark.full
+def test_what_the_system_hands_over_is_shown_where_it_belongs(qtbot, window, tmp_path):
+    run, lines = TRAIN_SCENES["finished"]
+    folder = Path(write_run(tmp_path / "run", run, lines).folder)
+    (folder / "recipe.toml").touch()
+    data, recipe = tmp_path / "data.jsonl", tmp_path / "mine.toml"
+    data.write_text("{}\n")
+    recipe.write_text("[train]\nmax_steps = 3\n")
+    window.come_forward([str(folder / "events.jsonl")])
+    qtbot.waitUntil(lambda: window.shown_key == "train")
+    assert window.bench.run == str(folder)
+    window.come_forward([str(recipe)])
+    assert window.shown_key == "recipe"
+    assert window.bench.recipe.train.max_steps == 3
+    window.showMinimized()
+    window.come_forward([])
+    assert not window.isMinimized()
+    window.come_forward([str(data)])
+    assert window.shown_key == "data"
+
+
+@pytest.mark.full
+def test_paths_given_at_the_start_wait_for_the_pages(qtbot, client, qapp, tmp_path):
+    (tmp_path / "data.jsonl").write_text("{}\n")
+    window = Window(None, None, Preferences(tmp_path / "window.ini"), Theme(qapp, "light"))
+    qtbot.addWidget(window)
+    window.open_paths([str(tmp_path / "data.jsonl")])
+    bench = Workbench()
+    window._fill(client, bench)
+    qtbot.waitUntil(lambda: window.shown_key == "data")
+    qtbot.waitUntil(lambda: bench.data_files == [str(tmp_path / "data.jsonl")])

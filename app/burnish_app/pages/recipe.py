@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from PySide6.QtCore import QTimer
+from typing_extensions import override
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.engine_there import EngineThere
@@ -391,6 +394,10 @@ class RecipePage(Page):
     def _export(self) -> None:
         self.toml.read_pending()
         self.files.ask_export()
+
+    @override
+    def take_drop(self, paths: list[str], *, instead: bool = False) -> None:
+        self.files.read(Path(paths[0]))
 
     def _imported(self, recipe: Recipe) -> None:
         self.clear_banner()

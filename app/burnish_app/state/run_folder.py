@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,3 +135,12 @@ def _recipe(folder: str) -> dict[str, Any]:
         return tomllib.loads(read_with_retry(RunPaths(Path(folder)).recipe))
     except (OSError, ValueError):
         return {}
+
+
+def opened_run(paths: Sequence[str]) -> str:
+    """Return the run's folder if the paths are a run, or the events of one, and nothing else; empty: they are not."""
+    if len(paths) != 1 or not paths[0]:
+        return ""
+    path = Path(paths[0])
+    run = RunPaths(path.parent if path == RunPaths(path.parent).events else path)
+    return str(run.root) if is_file(run.events) and is_file(run.recipe) else ""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from burnish_app.state.run_folder import frozen_section, read_run_folder
+from burnish_app.state.run_folder import frozen_section, opened_run, read_run_folder
 from burnish_engine.contract.facts.exports import ExportChoice
 
 from support.runs.cards import make_card
@@ -49,3 +49,13 @@ def test_what_the_card_says_of_exports_is_known(tmp_path):
     assert read_run_folder(str(tmp_path)).exports == (choice,)
     (tmp_path / "card.json").write_text("{")
     assert read_run_folder(str(tmp_path)).exports == ()
+
+
+def test_a_run_is_opened_by_its_folder_or_its_events_and_nothing_else(tmp_path):
+    run, events = tmp_path / "run", tmp_path / "run" / "events.jsonl"
+    run.mkdir()
+    for name in ("events.jsonl", "recipe.toml"):
+        assert opened_run([str(run)]) == ""
+        (run / name).touch()
+    assert opened_run([str(run)]) == opened_run([str(events)]) == str(run)
+    assert [opened_run(one) for one in ([], [""], [str(run), str(events)], [str(run / "recipe.toml")])] == [""] * 4

@@ -72,7 +72,7 @@ def typed_path(text: str) -> str:
 
 
 def classify_drop(paths: list[str]) -> ClassifiedDrop:
-    """Classify dropped paths: data files and folders of them go to Data, a model's or adapter's folder to Model.
+    """Classify dropped paths: data goes to Data, a model's or adapter's folder to Model, a recipe to Recipe.
 
     Args:
         paths: absolute paths; an empty text stands for something that is not a local file.
@@ -80,9 +80,9 @@ def classify_drop(paths: list[str]) -> ClassifiedDrop:
     files = [path for path in paths if path and _is_data(Path(path))]
     folders = [path for path in paths if path and path not in files and is_folder(Path(path))]
     others = [path for path in paths if path not in files and path not in folders]
-    remedy = tr("A dataset is {data_formats_text}. A model is a folder that holds config.json.").format(
-        data_formats_text=DATA_FORMATS_TEXT
-    )
+    remedy = tr(
+        "A dataset is {data_formats_text}. A model is a folder that holds config.json, a recipe a TOML file."
+    ).format(data_formats_text=DATA_FORMATS_TEXT)
     if files:
         left_out = [Path(path).name or tr("something that is no local file") for path in (*folders, *others)]
         return ClassifiedDrop(
@@ -105,6 +105,8 @@ def classify_drop(paths: list[str]) -> ClassifiedDrop:
         return ClassifiedDrop(
             "", [], tr("The folder {name} is no model: it has no config.json.").format(name=name), remedy
         )
+    if len(others) == 1 and is_recipe(Path(others[0])):
+        return ClassifiedDrop("recipe", others)
     if others and Path(others[0]).suffix.lower() == ".gguf":
         return ClassifiedDrop(
             "",
@@ -135,6 +137,11 @@ def _is_data(path: Path) -> bool:
 def is_data_name(name: str) -> bool:
     """Whether a file's name is one of a data file."""
     return name.lower().endswith(DATA_ENDINGS)
+
+
+def is_recipe(path: Path) -> bool:
+    """Whether the path is a recipe's file, by its name."""
+    return path.suffix.lower() == ".toml" and is_file(path)
 
 
 def _is_model(folder: Path) -> bool:
@@ -235,7 +242,7 @@ class DropOverlay(QWidget):
         painter.fillRect(self.rect(), ground)
         whole = QRectF(self.rect()).adjusted(3 * UNIT, 3 * UNIT, -3 * UNIT, -3 * UNIT)
         if not self._has_choice:
-            words = tr("A dataset ({data_formats_text}) or a model's folder")
+            words = tr("A dataset ({data_formats_text}), a model's folder or a recipe")
             self._paint_zone(painter, whole, tr("Drop it here"), words.format(data_formats_text=DATA_FORMATS_TEXT))
             return
         first, second = QRectF(whole), QRectF(whole)

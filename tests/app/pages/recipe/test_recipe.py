@@ -172,7 +172,7 @@ def test_recipes_are_exported_and_imported(qtbot, answers, page, bench, tmp_path
     page.files.write(file)
     assert load_recipe(file) == bench.recipe
     file.write_text('[data]\nfiles = ["other.jsonl"]\n[train]\nepochs = 6.0\n', encoding="utf-8")
-    page.files.read(file)
+    page.take_drop([str(file)])
     assert bench.data_files == [str(tmp_path / "other.jsonl")]
     qtbot.waitUntil(lambda: bench.suggestion is not None)
     assert bench.recipe.train.epochs == 6.0

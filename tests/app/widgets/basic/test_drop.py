@@ -29,6 +29,7 @@ def files(tmp_path):
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "cat.png").write_bytes(b"")
     (tmp_path / "model.gguf").write_bytes(b"")
+    (tmp_path / "mine.toml").write_text("version = 1\n")
     return tmp_path
 
 
@@ -46,6 +47,8 @@ def files(tmp_path):
         (["model", "empty"], "", [], "2 folders"),
         (["cat.png"], "", [], ".png"),
         (["model.gguf"], "", [], "GGUF"),
+        (["mine.toml"], "recipe", ["mine.toml"], ""),
+        (["data.jsonl", "mine.toml"], "data", ["data.jsonl"], "mine.toml"),
         (["not-there.csv"], "", [], ".csv"),
     ],
 )

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from locked import Pin, parse_pins, read_pins
 from packaging.markers import Marker
+from packaging.requirements import Requirement
 
 from burnish_engine.install.machine.choose_builds import (
     LLAMA_VERSION,
@@ -47,6 +48,10 @@ COMPILING = ("scikit-build-core[pyproject]>=0.9.2", "cmake>=3.21", "ninja>=1.5")
 """Packages that compile llama-cpp-python: those of its [build-system], and those that scikit-build-core asks for."""
 RELEASING = (*COMPILING, "ziglang>=0.17", "hatchling>=1.27")
 """Packages that make the files of a release: compilers for all machines, and what builds Burnish's own wheel."""
+FROZEN = ("numpy", "platformdirs", "psutil", "pydantic", "tomlkit", "typing-extensions")
+"""Dependencies of Burnish that its window uses too; a frozen window carries them and those of the extra `window`."""
+FREEZING = ("pyinstaller>=6.22", "hatchling>=1.27", "meson-python>=0.18", "cython>=3.0.6", "ninja>=1.11")
+"""Packages that freeze the window, and compile the NumPy in it."""
 _LIBRARY = re.compile(r"(nvidia|cuda)-(?!ml-py)")
 _MACHINES = (
     {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": "x86_64"},
@@ -112,6 +117,8 @@ def main(options: Sequence[str]) -> None:
         sources = {"build": [*project["build-system"]["requires"], *EDITABLE_BUILD]}
         sources |= {"compiling": list(COMPILING), "releasing": list(RELEASING)}
         extras = project["project"]["optional-dependencies"]
+        frozen = [line for line in project["project"]["dependencies"] if Requirement(line).name in FROZEN]
+        sources["freezing"] = [*frozen, *extras["window"], *FREEZING]
         sources |= {"model": extras["demo"], "hybrid": extras["hybrid"]}
         for source, lines in sources.items():
             (folder / f"{source}.in").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -122,6 +129,7 @@ def main(options: Sequence[str]) -> None:
         others = {
             "llama-compile": _compiled(folder, [*before, *every], [str(folder / "compiling.in")], *options),
             "release": _compiled(folder, [*before, *every], [str(folder / "releasing.in")], *options),
+            "window": _compiled(folder, [*before, *every], [str(folder / "freezing.in")], *options),
             "model": _compiled(folder, before, [str(folder / "model.in")], "--no-deps", *options),
             "hybrid": _compiled(folder, before, [str(folder / "hybrid.in")], "--no-deps", *options),
         }

@@ -22,6 +22,7 @@ USERS = [*PROJECT["build-system"]["requires"], *PROJECT["project"]["dependencies
 WHERE = {**dict.fromkeys(USERS, "packages"), **dict.fromkeys(EXTRAS["dev"], "developers")}
 WHERE |= {**dict.fromkeys(EXTRAS["llama"], "llama"), **dict.fromkeys(EXTRAS["demo"], "model")}
 WHERE |= dict.fromkeys(EXTRAS["hybrid"], "hybrid")
+WHERE |= dict.fromkeys(write_lock.FREEZING, "window")
 
 
 def _pins(name: str) -> dict[str, Pin]:
@@ -49,6 +50,13 @@ def test_every_requirement_is_pinned_within_its_range(text: str) -> None:
 def test_the_chosen_builds_are_the_locked_ones() -> None:
     pins = {**_pins("packages"), **_pins("llama")}
     assert {name: pins[name].version for name in write_lock.CHOSEN} == write_lock.CHOSEN
+
+
+def test_the_frozen_window_has_what_the_set_up_installs() -> None:
+    every, window = {**_pins("packages"), **_pins("developers")}, _pins("window")
+    kept = [*write_lock.FROZEN, *(Requirement(text).name for text in EXTRAS["window"])]
+    assert {normalized(name) for name in kept} <= set(window)
+    assert {name: pin.version for name, pin in window.items() if name in every and pin != every[name]} == {}
 
 
 def test_only_chosen_builds_have_libraries_of_their_own() -> None:

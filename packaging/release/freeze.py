@@ -75,7 +75,7 @@ def freeze(python: Path, folder: Path) -> Path:
     """Freeze the window; returns its folder.
 
     Raises:
-        SystemExit: It is too large, or a library that it needs is not there or too new.
+        SystemExit: The window is too large, or a library that it needs is not there or too new.
     """
     subprocess.run([str(python), str(HERE / "icons.py"), str(folder / "icons")], check=True)
     places = ["--distpath", str(folder / "frozen"), "--workpath", str(folder / "pyinstaller")]

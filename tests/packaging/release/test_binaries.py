@@ -1,4 +1,4 @@
-"""What programs and libraries ask of their system, read from real and from made files."""
+"""The demands of programs and libraries on their system are read from real and from made files."""
 
 import re
 import shutil

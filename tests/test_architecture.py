@@ -93,7 +93,7 @@ ENGINE_MAY_IMPORT = {
 # the part's own folder.
 SUBFOLDERS = {
     "burnish_app": (
-        "look", "state", "engine_setup", "engine", "wording", "curves", "comparison", "item_models", "recipe",
+        "look", "state", "launch", "engine_setup", "engine", "wording", "curves", "comparison", "item_models", "recipe",
         "page_states", "widgets", "pages", ".",
     ),
     "burnish_app.state": ("saved", "."),

@@ -22,10 +22,10 @@ def main() -> int:
         The exit code of the process.
     """
     from burnish_app.garbage import GarbageCollector
+    from burnish_app.launch.single_instance import SingleInstance
     from burnish_app.look.motion import set_motion
     from burnish_app.look.theme import Theme
     from burnish_app.state.preferences import Preferences
-    from burnish_app.state.single_instance import SingleInstance
     from burnish_app.widgets.basic.bug_notice import BugNotice
     from burnish_app.widgets.basic.drop import typed_path
     from burnish_app.window import Window

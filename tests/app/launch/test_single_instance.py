@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from burnish_app.launch.single_instance import SingleInstance
 from burnish_app.state.preferences import studio_dir
-from burnish_app.state.single_instance import SingleInstance
 
 pytestmark = pytest.mark.gui
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.gui
 START = """
 import sys
 from PySide6.QtCore import QCoreApplication
-from burnish_app.state.single_instance import SingleInstance
+from burnish_app.launch.single_instance import SingleInstance
 app = QCoreApplication([])
 print("taken" if SingleInstance(app).hand_over(sys.argv[1:]) else "first", flush=True)
 """
@@ -76,7 +76,7 @@ def test_a_window_of_another_data_folder_is_another_window(first, monkeypatch, t
 
 
 def test_a_start_opens_a_window_where_the_first_one_does_not_answer(first, monkeypatch):
-    monkeypatch.setattr("burnish_app.state.single_instance._ANSWER_MS", 30)
+    monkeypatch.setattr("burnish_app.launch.single_instance._ANSWER_MS", 30)
     first._server.close()
     second = SingleInstance()
     assert not second.hand_over(["/data/a.jsonl"])

@@ -8,7 +8,7 @@ import pytest
 
 from burnish_app.engine.client_there import serve_on
 from burnish_app.engine.engine_client import EngineClient
-from burnish_app.engine.engine_command import ENGINE_VARIABLE, engine_python, engines_dir, serve_command
+from burnish_app.launch.engine_command import ENGINE_VARIABLE, engine_python, engines_dir, serve_command
 
 PYTHON = Path("Scripts", "python.exe") if os.name == "nt" else Path("bin", "python")
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import cache
 from importlib.util import find_spec
 
+ENGINE_VARIABLE = "BURNISH_ENGINE_PYTHON"
+"""Environment variable with the Python that runs the engine, in place of the one that was set up."""
 _SERVE = ("-P", "-m", "burnish_engine.cli.main", "serve")
 
 
@@ -17,6 +20,9 @@ def sets_engine_up() -> bool:
 
 def serve_command() -> tuple[str, ...]:
     """Return the command line of the engine's server; empty: no engine is set up."""
+    named = os.environ.get(ENGINE_VARIABLE)
+    if named:
+        return (named, *_SERVE)
     if not sets_engine_up():
         return (sys.executable, *_SERVE)
     from burnish_engine.contract.paths import user_data_dir

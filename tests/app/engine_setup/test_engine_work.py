@@ -57,6 +57,13 @@ def test_the_window_sets_an_engine_up_updates_it_and_goes_back(home, qtbot, monk
         assert engine_command.serve_command() == ()
 
 
+@pytest.mark.parametrize("sets_engine_up", [False, True])
+def test_a_python_that_is_named_runs_the_engine(monkeypatch, sets_engine_up):
+    monkeypatch.setattr(engine_command, "sets_engine_up", lambda: sets_engine_up)
+    monkeypatch.setenv(engine_command.ENGINE_VARIABLE, "other/python")
+    assert engine_command.serve_command()[0] == "other/python"
+
+
 def test_a_release_that_is_not_there_is_told(home, qtbot, monkeypatch):
     monkeypatch.delenv(offer.RELEASE_VARIABLE, raising=False)
     work = EngineWork()

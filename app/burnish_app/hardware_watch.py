@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from PySide6.QtWidgets import QWidget
@@ -21,6 +21,8 @@ from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.serve.run_requests import CommandRequest
 
 if TYPE_CHECKING:
+    from burnish_app.pages.hardware import HardwarePage
+    from burnish_app.widgets.hardware.live_view import LiveView
     from burnish_app.widgets.hardware.panel import HardwarePanel
 
 _ANSWER_S = 30.0  # time after which the remedy is offered again where the alarm lasts
@@ -33,13 +35,18 @@ class HardwareWatch(SidebarPanel["HardwarePanel"]):
         client: connection to the engine.
         sidebar: sidebar of the window.
         over: widget that the panel lies over.
+        make_page: function that returns the page Hardware, which is made when the panel is first opened.
     """
 
-    def __init__(self, client: EngineClient, sidebar: Sidebar, over: QWidget) -> None:
+    def __init__(
+        self, client: EngineClient, sidebar: Sidebar, over: QWidget, make_page: Callable[[], HardwarePage]
+    ) -> None:
         super().__init__(sidebar, sidebar.hardware, over)
+        self._make_page = make_page
         self._client = client
         self._runs: Sequence[RunSummary] = ()
         self._alarms: list[Alarm] = []
+        self._live: LiveView | None = None
         self._asked: dict[tuple[str, int], tuple[float, str]] = {}
         self.monitor = HardwareMonitor(client, self)
         self.monitor.advanced.connect(self._advanced)
@@ -49,10 +56,11 @@ class HardwareWatch(SidebarPanel["HardwarePanel"]):
         with IMPORTING:
             from burnish_app.widgets.hardware.panel import HardwarePanel
 
-        panel = HardwarePanel(self._over)
-        panel.remedy.connect(self._remedy)
-        panel.show_history(self.monitor.history, self._alarms, self._can_help)
-        return panel
+        page = self._make_page()
+        self._live = page.live
+        self._live.remedy.connect(self._remedy)
+        self._live.show_history(self.monitor.history, self._alarms, self._can_help)
+        return HardwarePanel(self._over, page)
 
     def set_seen(self, seen: bool) -> None:
         """Sample only while the window is seen, so that an idle card may sleep."""
@@ -70,8 +78,8 @@ class HardwareWatch(SidebarPanel["HardwarePanel"]):
         keys, now = {alarm.key for alarm in self._alarms}, history.t.last or 0.0
         self._asked = {key: (t, text) for key, (t, text) in self._asked.items() if key in keys and now - t < _ANSWER_S}
         self._sidebar.hardware.show_history(history)
-        if self._panel is not None:
-            self._panel.show_history(history, self._alarms, self._can_help)
+        if self._live is not None:
+            self._live.show_history(history, self._alarms, self._can_help)
         self._show_alarm()
 
     def _show_alarm(self) -> None:

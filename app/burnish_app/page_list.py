@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 from threading import Event, RLock, Thread
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from PySide6.QtCore import QObject, QTimer, Signal, SignalInstance
 
@@ -39,6 +39,10 @@ _CORE = (
 )
 
 
+PagePlace = Literal["step", "tab", "panel", "other"]
+"""Where a page is reached: by its step in the sidebar, its tab on Runs, its panel, or its own row in the sidebar."""
+
+
 class PageEntry(NamedTuple):
     """The module and class of a page. The module is imported on the first visit, which keeps the start fast."""
 
@@ -46,24 +50,48 @@ class PageEntry(NamedTuple):
     title: str
     module: str
     class_name: str
+    place: PagePlace = "step"
 
 
 PAGES = (
     PageEntry("start", tr("Start"), "burnish_app.pages.start", "StartPage"),
-    PageEntry("hardware", tr("Hardware"), "burnish_app.pages.hardware", "HardwarePage"),
+    PageEntry("hardware", tr("Hardware"), "burnish_app.pages.hardware", "HardwarePage", "panel"),
     PageEntry("model", tr("Model"), "burnish_app.pages.model", "ModelPage"),
     PageEntry("data", tr("Data"), "burnish_app.pages.data", "DataPage"),
     PageEntry("recipe", tr("Recipe"), "burnish_app.pages.recipe", "RecipePage"),
     PageEntry("train", tr("Train"), "burnish_app.pages.train", "TrainPage"),
     PageEntry("try_out", tr("Try it"), "burnish_app.pages.try_out", "TryOutPage"),
     PageEntry("export", tr("Export"), "burnish_app.pages.export", "ExportPage"),
-    PageEntry("runs", tr("Runs"), "burnish_app.pages.runs", "RunsPage"),
-    PageEntry("compare", tr("Compare"), "burnish_app.pages.compare", "ComparePage"),
-    PageEntry("sweep", tr("Sweep"), "burnish_app.pages.sweep", "SweepPage"),
-    PageEntry("duel", tr("Duel"), "burnish_app.pages.duel", "DuelPage"),
-    PageEntry("settings", tr("Settings"), "burnish_app.pages.settings", "SettingsPage"),
+    PageEntry("runs", tr("Runs"), "burnish_app.pages.runs", "RunsPage", "other"),
+    PageEntry("compare", tr("Compare"), "burnish_app.pages.compare", "ComparePage", "tab"),
+    PageEntry("sweep", tr("Sweep"), "burnish_app.pages.sweep", "SweepPage", "tab"),
+    PageEntry("duel", tr("Duel"), "burnish_app.pages.duel", "DuelPage", "tab"),
+    PageEntry("settings", tr("Settings"), "burnish_app.pages.settings", "SettingsPage", "other"),
 )
-"""All pages, in the order of the sidebar."""
+"""All pages, in the order of their shortcuts: Ctrl and 0 shows the first."""
+PANEL = "hardware"
+"""Key of the page that lies over the others."""
+TABBED = "runs"
+"""Key of the page that has the tabs."""
+NUMBERED = 10
+"""Number of pages that Ctrl and a digit show."""
+
+
+def row_of(key: str) -> str:
+    """Return the key of the page whose row in the sidebar stands for a page that is not the panel."""
+    return next(TABBED if entry.place == "tab" else key for entry in PAGES if entry.key == key)
+
+
+def tabs_of(key: str) -> list[PageEntry]:
+    """List the pages that stand as tabs beside a page, itself among them; empty: it has none."""
+    tabs = [entry for entry in PAGES if entry.place == "tab" or entry.key == TABBED]
+    return tabs if key in [entry.key for entry in tabs] else []
+
+
+def shortcut_of(key: str) -> str:
+    """Return the shortcut that shows a page; empty: it has none with a digit."""
+    number = [entry.key for entry in PAGES].index(key)
+    return f"Ctrl+{number}" if number < NUMBERED else ""
 
 
 def first_status(key: str, bench: Workbench) -> StepStatus:

@@ -1,10 +1,11 @@
-"""The sidebar of the window: the steps with their status, and what is running at the foot."""
+"""The sidebar of the window: the steps with their status, other pages, and what is running at the foot."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QEvent, QRectF, QSize, Qt, QUrl, Signal
+from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt, QUrl, Signal
 from PySide6.QtGui import QColor, QDesktopServices, QFocusEvent, QLinearGradient, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractButton, QButtonGroup, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
@@ -21,10 +22,9 @@ from burnish_app.widgets.basic.text import caption, headline
 if TYPE_CHECKING:  # the window is shown before it, and pydantic with it, is loaded
     from burnish_app.widgets.hardware.strip import HardwareStrip
 
-NUMBERED = 10
-"""Number of pages that Ctrl and a digit show."""
 _WIDTH_PX = 208
-_ROW_PX, _LEAST_ROW_PX, _MARK_PX = 38, 28, 32
+_ROW_PX, _LEAST_ROW_PX, _MARK_PX = 40, 28, 32
+_ICON_PX, _LINE_PX = 20, 1.2
 _LEFT = Qt.AlignmentFlag.AlignLeft
 
 
@@ -41,6 +41,7 @@ class StepButton(QAbstractButton):
         super().__init__()
         self.key = key
         self._by_keyboard = False
+        self._is_joined = False, False
         self._dot = StatusDot()
         self._dot.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.setText(text)
@@ -61,10 +62,19 @@ class StepButton(QAbstractButton):
         """The status of the step."""
         return self._dot.status
 
+    @property
+    def has_status(self) -> bool:
+        """Whether the entry is a step, which has a status."""
+        return not self._dot.isHidden()
+
     def set_status(self, status: StepStatus) -> None:
         """Show the status of the step."""
         self._dot.set_status(status)
         self.setAccessibleDescription(STEP_STATUS_TEXT[status])
+
+    def join(self, *, above: bool, below: bool) -> None:
+        """Draw a line from the icon to the step above, to that below, or to both."""
+        self._is_joined = above, below
 
     def hide_status(self) -> None:
         """Hide the status, for an entry that is not a step."""
@@ -104,8 +114,9 @@ class StepButton(QAbstractButton):
         if self.hasFocus() and self._by_keyboard:
             _draw_ring(painter, self)
         ink = colors.text if self.isChecked() else colors.muted
-        drawn = pixmap(self.key, ink, 20, pixel_ratio=self.devicePixelRatioF())
-        painter.drawPixmap(UNIT + 4, (self.height() - 20) // 2, drawn)
+        drawn = pixmap(self.key, ink, _ICON_PX, pixel_ratio=self.devicePixelRatioF())
+        painter.drawPixmap(UNIT + 4, (self.height() - _ICON_PX) // 2, drawn)
+        self._draw_joints(painter)
         painter.setPen(QColor(colors.text if self.isEnabled() else colors.faint))
         painter.setFont(self.font())
         left = 5 * UNIT + 2
@@ -114,6 +125,15 @@ class StepButton(QAbstractButton):
             Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft,
             self.text(),
         )
+
+    def _draw_joints(self, painter: QPainter) -> None:
+        painter.setPen(QPen(QColor(colors_of(self).edge), _LINE_PX))
+        x, middle, reach = UNIT + 4 + _ICON_PX / 2, self.height() / 2, _ICON_PX / 2 + 2
+        above, below = self._is_joined
+        if above:
+            painter.drawLine(QPointF(x, 0), QPointF(x, middle - reach))
+        if below:
+            painter.drawLine(QPointF(x, middle + reach), QPointF(x, self.height()))
 
 
 def _draw_ring(painter: QPainter, widget: QWidget) -> None:
@@ -149,12 +169,11 @@ class _BrandTile(QWidget):
 
 
 class Sidebar(QWidget):
-    """Shows all steps in their order, and what is running.
+    """Shows all steps in their order, joined by a line, below them other pages, and what is running.
 
     Args:
-        first: (key, name) of the entry above the steps.
-        steps: (key, name) of each step.
-        foot: (key, name) of the entry at the foot.
+        steps: (key, name, shortcut) of each step.
+        others: (key, name, shortcut) of each page that is no step.
 
     Attributes:
         chosen: signal with the key of the pressed step.
@@ -167,7 +186,7 @@ class Sidebar(QWidget):
     hardware: HardwareStrip
     remedy = Signal()
 
-    def __init__(self, first: tuple[str, str], steps: list[tuple[str, str]], foot: tuple[str, str]) -> None:
+    def __init__(self, steps: Sequence[tuple[str, str, str]], others: Sequence[tuple[str, str, str]]) -> None:
         super().__init__()
         self.setObjectName("sidebar")
         self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
@@ -183,9 +202,12 @@ class Sidebar(QWidget):
         column.setSpacing(2)
         column.addWidget(self._mark())
         column.addSpacing(2 * UNIT)
-        for number, (key, name) in enumerate([first, *steps]):
-            column.addWidget(self._add(key, name, f"Ctrl+{number}" if number < NUMBERED else ""))
-        self._buttons[first[0]].hide_status()
+        column.addLayout(self._join([self._add(*step) for step in steps]))
+        column.addSpacing(2 * UNIT)
+        for other in others:
+            button = self._add(*other)
+            button.hide_status()
+            column.addWidget(button)
         column.addStretch()
         self.activity = ActivityButton()
         column.addWidget(self.activity)
@@ -202,10 +224,6 @@ class Sidebar(QWidget):
             widget.hide()
             column.addWidget(widget, alignment=Qt.AlignmentFlag(0) if widget is self.alarm else _LEFT)
         column.addLayout(self._hardware_place)
-        column.addSpacing(UNIT // 2)
-        last = self._add(*foot)
-        last.hide_status()
-        column.addWidget(last)
 
     def add_hardware(self) -> None:
         """Add the strip of the hardware, for which the window does not wait before it is shown."""
@@ -269,6 +287,16 @@ class Sidebar(QWidget):
         line.addWidget(_BrandTile())
         line.addWidget(headline("Burnish"), 1)
         return holder
+
+    @staticmethod
+    def _join(buttons: Sequence[StepButton]) -> QVBoxLayout:
+        """Put the buttons of the steps below each other, so that a line joins their icons."""
+        column = QVBoxLayout()
+        column.setSpacing(0)
+        for button in buttons:
+            button.join(above=button is not buttons[0], below=button is not buttons[-1])
+            column.addWidget(button)
+        return column
 
     def _add(self, key: str, name: str, shortcut: str = "") -> StepButton:
         button = StepButton(key, name, shortcut)

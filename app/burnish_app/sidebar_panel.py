@@ -10,9 +10,9 @@ from PySide6.QtWidgets import QAbstractButton, QWidget
 from burnish_app.sidebar import Sidebar
 
 if TYPE_CHECKING:  # panels draw with numpy, which the window's start does not wait for
-    from burnish_app.widgets.activity.floating_panel import FloatingPanel
+    from burnish_app.widgets.activity.floating_panel import PanelFrame
 
-Panel = TypeVar("Panel", bound="FloatingPanel")
+Panel = TypeVar("Panel", bound="PanelFrame")
 _GAP_PX = 8
 
 
@@ -49,18 +49,24 @@ class SidebarPanel(QObject, Generic[Panel]):
             self._panel.hide()
         self._button.setChecked(False)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the panel is shown."""
+        return self._panel is not None and self._panel.isVisible()
+
     def place_panel(self) -> None:
         """Move the panel to where it belongs, after the window changed its size."""
-        if self._panel is not None and self._panel.isVisible():
-            self._open()
+        if self.is_open:
+            self.open_panel()
 
-    def _toggle(self) -> None:
-        if self._panel is not None and self._panel.isVisible():
-            self.close_panel()
-        else:
-            self._open()
-
-    def _open(self) -> None:
+    def open_panel(self) -> None:
+        """Open the panel."""
         self._button.setChecked(True)
         bottom = self._button.mapTo(self._over, QPoint(0, self._button.height())).y()
         self.panel.open_above(QPoint(self._sidebar.width() + _GAP_PX, bottom))
+
+    def _toggle(self) -> None:
+        if self.is_open:
+            self.close_panel()
+        else:
+            self.open_panel()

@@ -22,8 +22,18 @@ from burnish_app.look.icons import icon
 from burnish_app.look.language import tr
 from burnish_app.look.motion import fade_in
 from burnish_app.look.theme import Theme
-from burnish_app.page_list import PAGES, PageImports, first_status
-from burnish_app.sidebar import NUMBERED, Sidebar
+from burnish_app.page_list import (
+    NUMBERED,
+    PAGES,
+    PANEL,
+    PageEntry,
+    PageImports,
+    first_status,
+    row_of,
+    shortcut_of,
+    tabs_of,
+)
+from burnish_app.sidebar import Sidebar
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.run_folder import opened_run
 from burnish_app.widgets.basic.drop import DATA_FILTER, DropOverlay, classify_drop
@@ -92,9 +102,9 @@ class Window(QMainWindow):
         self._duels: list[DuelFacts] = []
         self.setWindowTitle(_TITLE)
         self.setWindowIcon(icon("burnish", theme.colors.accent, 64))
-        first, *steps, last = PAGES
         self.sidebar = Sidebar(
-            (first.key, first.title), [(entry.key, entry.title) for entry in steps], (last.key, last.title)
+            [_named(entry) for entry in PAGES if entry.place == "step"],
+            [_named(entry) for entry in PAGES if entry.place == "other"],
         )
         self._stack = QStackedWidget()
         self._middle = QWidget()
@@ -117,12 +127,12 @@ class Window(QMainWindow):
         self.resize(self._first_size())
         if preferences.geometry is not None:
             self.restoreGeometry(preferences.geometry)
-        self.sidebar.show_chosen(self._first_key())
+        self.sidebar.show_chosen(row_of(self._first_key()))
         if client is not None and bench is not None:
             self._fill(client, bench)
 
     def _first_key(self) -> str:
-        known = {entry.key for entry in PAGES}
+        known = {entry.key for entry in PAGES} - {PANEL}
         return self.preferences.page if self.preferences.page in known else PAGES[0].key
 
     def _fill(self, client: EngineClient, bench: Workbench) -> None:
@@ -134,7 +144,7 @@ class Window(QMainWindow):
         from burnish_app.notifier import Notifier
 
         self.sidebar.add_hardware()
-        self.hardware = HardwareWatch(client, self.sidebar, self._middle)
+        self.hardware = HardwareWatch(client, self.sidebar, self._middle, lambda: self.page(PANEL))  # type: ignore[arg-type,return-value]
         self.activity = ActivityWatch(client, self.sidebar, self._middle)
         self.activity.board.changed.connect(self._activities_changed)
         self.sidebar.activity.clicked.connect(self.hardware.close_panel)
@@ -151,7 +161,8 @@ class Window(QMainWindow):
         self.sidebar.chosen.connect(self.visit)
         self._make_shortcuts()
         for entry in PAGES:
-            self.sidebar.button(entry.key).set_status(first_status(entry.key, bench))
+            if entry.place == "step":
+                self.sidebar.button(entry.key).set_status(first_status(entry.key, bench))
         client.state_changed.connect(self._engine_state)
         self.runs_poller = RunsPoller(
             client, _WATCH_RUNS_MS, self, extra_folders=lambda: [bench.run] if bench.run else []
@@ -169,7 +180,7 @@ class Window(QMainWindow):
         """Say what of the last time cannot be opened, on the page that is shown."""
         from burnish_app.wording.causes import unopened_text, unread_text
 
-        last, page = self.bench.last, self.page(self._shown)
+        last, page = self.bench.last, self.page(self.shown_key)
         if last.unread:
             page.banner("warning", *unread_text(last.unread, last.kept_as))
         elif last.unopened:
@@ -179,12 +190,12 @@ class Window(QMainWindow):
             page.banner("warning", *unopened_text(last.unopened), actions)
 
     def _open_again(self) -> None:
-        self.page(self._shown).clear_banner()
+        self.page(self.shown_key).clear_banner()
         self.bench.look_again()
         self._tell_unopened()
 
     def _forget_run(self) -> None:
-        self.page(self._shown).clear_banner()
+        self.page(self.shown_key).clear_banner()
         self.bench.forget_lost_run()
 
     @staticmethod
@@ -233,7 +244,6 @@ class Window(QMainWindow):
             self._imports.wait_for(key)
             entry = next(entry for entry in PAGES if entry.key == key)
             page: Page = getattr(import_module(entry.module), entry.class_name)(self.client, self.bench)
-            page.status_changed.connect(self.sidebar.button(key).set_status)
             page.go_to.connect(self.visit)
             page.refresh_runs.connect(self.runs_poller.poll)
             page.help_asked.connect(self.help.open)
@@ -241,14 +251,28 @@ class Window(QMainWindow):
             page.take_preferences(self.preferences, self.theme)
             if key == "duel":
                 page.duels_changed.connect(self._duels_updated)  # type: ignore[attr-defined]
-            self.sidebar.button(key).set_status(page.status)
+            self._name_page(page, entry)
             self._pages[key] = page
         return self._pages[key]
 
+    def _name_page(self, page: Page, entry: PageEntry) -> None:
+        """Connect a page with what leads to it: a step's button, which shows its status too, or tabs."""
+        if tabs := tabs_of(entry.key):
+            page.set_tabs([_named(tab) for tab in tabs])
+        elif entry.place == "panel":
+            self._show_status_on("start", page)
+        elif entry.place == "step" and entry.key != "start":
+            self._show_status_on(entry.key, page)
+
+    def _show_status_on(self, step: str, page: Page) -> None:
+        button = self.sidebar.button(step)
+        page.status_changed.connect(button.set_status)
+        button.set_status(page.status)
+
     @property
     def shown_key(self) -> str:
-        """The key of the page that is shown."""
-        return self._shown
+        """The key of the page that is shown: the one in front, where the panel lies over another."""
+        return PANEL if self._is_filled and self.hardware.is_open else self._shown
 
     def visit(self, key: str) -> None:
         """Show a page. A page that is not made yet is made now and shown in a later handler: neither takes long.
@@ -258,7 +282,8 @@ class Window(QMainWindow):
         if key in self._pages:
             self.go_to(key)
             return
-        self.sidebar.show_chosen(key)
+        if key != PANEL:
+            self.sidebar.show_chosen(row_of(key))
         if not self._imports.is_ready(key):
             self._awaited = key
             self._imports.want(key)
@@ -268,13 +293,21 @@ class Window(QMainWindow):
 
     def go_to(self, key: str) -> None:
         """Show a page at once, and make it if necessary."""
-        self.sidebar.show_chosen(key)
         self._awaited = ""
+        if key == PANEL:
+            self.activity.close_panel()
+            self.hardware.open_panel()
+            return
+        self.hardware.close_panel()
+        self.sidebar.show_chosen(row_of(key))
         if key == self._shown:
             return
         page = self.page(key)
+        goes_on_tabs = False
         if self._shown:
-            self._pages[self._shown].leave()
+            former = self._pages[self._shown]
+            goes_on_tabs = former.tabs is not None and former.tabs.has_focus
+            former.leave()
         self._shown = key
         self.preferences.page = key
         if self._stack.indexOf(page) < 0:
@@ -283,6 +316,8 @@ class Window(QMainWindow):
         fade_in(page)
         self.runs_poller.set_interval(_WATCH_RUNS_CLOSELY_MS if page.wants_runs else _WATCH_RUNS_MS)
         page.shown()
+        if goes_on_tabs and page.tabs is not None:
+            page.tabs.take_focus()
 
     def take(self, paths: list[str], *, instead: bool = False) -> None:
         """Hand dropped files or folders to the page that takes them, or show why none does.
@@ -296,7 +331,7 @@ class Window(QMainWindow):
             self.go_to(drop.page)
             self.page(drop.page).take_drop(drop.paths, instead=instead)
         if drop.what:
-            self.page(self._shown).banner("warning", drop.what, drop.remedy, passing=True)
+            self.page(self.shown_key).banner("warning", drop.what, drop.remedy, passing=True)
 
     def open_paths(self, paths: list[str]) -> None:
         """Open what the system handed over: a run is shown, and all else is taken as if it were dropped.
@@ -324,7 +359,8 @@ class Window(QMainWindow):
 
     def focusNextPrevChild(self, forward: bool) -> bool:
         """Move the focus to what is seen next, and scroll to it."""
-        return move_focus(self._middle, self.focusWidget(), forward=forward) or super().focusNextPrevChild(forward)
+        root = self.hardware.panel if self._is_filled and self.hardware.is_open else self._middle
+        return move_focus(root, self.focusWidget(), forward=forward) or super().focusNextPrevChild(forward)
 
     def changeEvent(self, event: QEvent) -> None:
         """Redraw the window's icon when the palette changes."""
@@ -354,6 +390,7 @@ class Window(QMainWindow):
             self._imports.close()
             super().closeEvent(event)
             return
+        self.hardware.close_panel()
         self.bench.save()
         self.runs_poller.stop()
         self.hardware.monitor.stop()
@@ -381,7 +418,7 @@ class Window(QMainWindow):
     def _prepare_one(self) -> None:
         """Make one page that was not visited yet, or add a made page to the stack: one per call, so none takes long."""
         missing = [entry.key for entry in PAGES if entry.key not in self._pages]
-        loose = [page for page in self._pages.values() if self._stack.indexOf(page) < 0]
+        loose = [page for key, page in self._pages.items() if key != PANEL and self._stack.indexOf(page) < 0]
         if loose:
             self._stack.addWidget(loose[0])
         elif missing:
@@ -391,19 +428,19 @@ class Window(QMainWindow):
             self.grown.emit()
 
     def _make_shortcuts(self) -> None:
-        self.help = GuideHelp(self, lambda: self._shown)
-        for number, entry in enumerate(PAGES[:NUMBERED]):
-            QShortcut(QKeySequence(f"Ctrl+{number}"), self, lambda key=entry.key: self.visit(key))
+        self.help = GuideHelp(self, lambda: self.shown_key)
+        for entry in PAGES[:NUMBERED]:
+            QShortcut(QKeySequence(shortcut_of(entry.key)), self, lambda key=entry.key: self.visit(key))
         QShortcut(QKeySequence("Ctrl+,"), self, lambda: self.visit("settings"))
         QShortcut(QKeySequence(QKeySequence.StandardKey.Open), self, self._browse)
         for keys in ("Ctrl+Return", "Ctrl+Enter"):
             QShortcut(QKeySequence(keys), self, self._press_primary)
 
     def _failed(self, failure: Failure) -> None:
-        self.page(self._shown).failed(failure)
+        self.page(self.shown_key).failed(failure)
 
     def _press_primary(self) -> None:
-        button = self.page(self._shown).primary
+        button = self.page(self.shown_key).primary
         if button is not None and button.isVisible():
             button.click()
 
@@ -444,3 +481,8 @@ class Window(QMainWindow):
         activities = self.activity.board.activities
         shown = next((one for one in activities if one.folder == self.bench.run), next(iter(activities), None))
         self.setWindowTitle(f"{shown.title} - {_TITLE}" if shown else _TITLE)
+
+
+def _named(entry: PageEntry) -> tuple[str, str, str]:
+    """Return key, name and shortcut of a page."""
+    return entry.key, entry.title, shortcut_of(entry.key)

@@ -49,6 +49,44 @@ def test_the_panel_keeps_its_place_when_the_window_changes_its_size(qtbot, windo
     assert panel.geometry().left() >= window.sidebar.width()
 
 
+@pytest.mark.parametrize("way", ["card", "strip", "keys"])
+def test_all_of_the_hardware_opens_over_the_page_and_closes(qtbot, window, way):
+    window.go_to("start")
+    feed(window, made_up(seconds=5))
+    if way == "card":
+        qtbot.mouseClick(window.page("start").machine.open_button, Qt.MouseButton.LeftButton)
+    elif way == "strip":
+        qtbot.mouseClick(window.sidebar.hardware, Qt.MouseButton.LeftButton)
+    else:
+        qtbot.keyClick(window, Qt.Key.Key_1, Qt.KeyboardModifier.ControlModifier)
+    qtbot.waitUntil(lambda: window.shown_key == "hardware")
+    page = window.page("hardware")
+    assert page.isVisible()
+    assert page.live.isVisible()
+    assert window.sidebar.hardware.isChecked()
+    qtbot.mouseClick(window.hardware.panel.close_button, Qt.MouseButton.LeftButton)
+    assert window.shown_key == "start"
+    assert not page.isVisible()
+
+
+def test_another_page_closes_the_panel(qtbot, window):
+    window.go_to("hardware")
+    qtbot.mouseClick(window.sidebar.button("settings"), Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: window.shown_key == "settings")
+    assert not window.hardware.is_open
+
+
+def test_tab_stays_within_the_panel(qtbot, window):
+    window.go_to("hardware")
+    seen = []
+    for _ in range(8):
+        qtbot.keyClick(window.focusWidget(), Qt.Key.Key_Tab)
+        seen.append(window.focusWidget())
+    assert window.hardware.panel.close_button in seen
+    assert len(set(seen)) > 1
+    assert all(window.hardware.panel.isAncestorOf(widget) for widget in seen)
+
+
 def test_samples_stop_while_the_window_is_minimized(qtbot, answers, window):
     answers.set("hardware", *messages(made_up(seconds=2)), {"hold": True})
     qtbot.waitUntil(lambda: len(answers.asked("hardware")) >= 1)

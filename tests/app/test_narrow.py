@@ -12,7 +12,7 @@ from app.facts.train_scenes import TRAIN_SCENES
 from app.page_scenes.screenshots import settle
 from app.page_scenes.several_scenes import a_duel, a_sweep, sweep_plan, verdicts
 from PySide6.QtCore import QPoint
-from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QTableView, QWidget
+from PySide6.QtWidgets import QLabel, QPushButton, QScrollArea, QTableView
 
 from burnish_app.engine.downloads_follower import DownloadsFollower
 from burnish_app.page_list import PAGES
@@ -22,7 +22,7 @@ from burnish_app.widgets.duel.verdict_card import DuelVerdictCard
 from burnish_app.widgets.hardware.capacity_card import CapacityCard
 from burnish_app.widgets.hardware.gpu_card import GpuCard
 from burnish_app.widgets.hardware.interconnect_card import InterconnectCard
-from burnish_app.widgets.hardware.panel import HardwarePanel
+from burnish_app.widgets.hardware.live_view import LiveView
 from burnish_app.widgets.hardware.run_hardware import RunHardware
 from burnish_app.widgets.model.model_list import ModelList
 from burnish_app.widgets.page.banner import Banner
@@ -112,13 +112,11 @@ def test_the_buttons_of_a_banner_go_below_each_other_where_they_find_no_room(sho
 
 
 @pytest.mark.full
-def test_the_panel_of_the_hardware_needs_no_more_width_than_it_gets(qtbot, show, theme):
-    over = show(QWidget(), 520)
-    panel = HardwarePanel(over)
-    panel.show_history(history_of(recorded()), [], lambda _alarm: True)
-    panel.open_above(QPoint(60, 90))
-    qtbot.waitUntil(panel.isVisible)
-    assert panel.content.minimumSizeHint().width() <= 340
+def test_the_live_view_of_the_hardware_needs_no_more_width_than_it_gets(show):
+    view = LiveView()
+    view.show_history(history_of(recorded()), [], lambda _alarm: True)
+    show(view, 340)
+    assert view.minimumSizeHint().width() <= 340
 
 
 def test_the_note_of_a_foot_goes_above_its_buttons(qtbot, show, client, bench):

@@ -14,7 +14,8 @@ from PySide6.QtWidgets import QAbstractSpinBox, QHeaderView, QLabel, QLineEdit, 
 
 from burnish_app.look.motion import is_reduced, set_motion
 from burnish_app.look.theme import DARK, LIGHT, Theme, colors_of
-from burnish_app.page_list import PAGES
+from burnish_app.page_list import PAGES, PANEL
+from burnish_app.sidebar import StepButton
 from burnish_app.state.preferences import Preferences, studio_dir
 from burnish_app.state.workbench import Workbench
 from burnish_app.window import Window
@@ -37,10 +38,10 @@ def test_every_page_can_be_shown_and_says_its_question(window):
 def test_pages_are_made_while_nothing_is_done_and_bear_what_changes_on_others(qtbot, window, answers, tmp_path):
     answers.result("runs", runs=RUNS)
     window._preparing.setInterval(1)
-    qtbot.waitUntil(lambda: window._stack.count() == len(PAGES))
+    qtbot.waitUntil(lambda: window._stack.count() == len(PAGES) - 1)  # the panel is beside it
     qtbot.waitUntil(lambda: not window._preparing.isActive())
     for entry in PAGES:
-        assert window._stack.indexOf(window.page(entry.key)) >= 0
+        assert (window._stack.indexOf(window.page(entry.key)) >= 0) == (entry.key != PANEL)
     run, lines = TRAIN_SCENES["finished"]
     bench = window.bench
     bench.set_model_path(str(tmp_path))
@@ -55,6 +56,44 @@ def test_pages_are_made_while_nothing_is_done_and_bear_what_changes_on_others(qt
     for entry in PAGES:
         window.go_to(entry.key)
         qtbot.waitUntil(window.page(entry.key).isVisible)
+
+
+def test_the_sidebar_has_seven_steps_and_below_them_runs_and_settings(window):
+    buttons = window.sidebar.findChildren(StepButton)
+    assert [one.text() for one in buttons] == [
+        "Start", "Model", "Data", "Recipe", "Train", "Try it", "Export", "Runs", "Settings"
+    ]  # fmt: skip
+    assert [one.key for one in buttons if not one.has_status] == ["runs", "settings"]
+
+
+def test_compare_sweep_and_duel_are_tabs_of_runs(qtbot, window):
+    window.go_to("runs")
+    for key in ("compare", "sweep", "duel", "runs"):
+        qtbot.mouseClick(window.page(window.shown_key).tabs.tab(key), Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(lambda key=key: window.shown_key == key)
+        assert window.sidebar.button("runs").isChecked()
+        assert window.page(key).tabs.tab(key).isChecked()
+    assert window.page("data").tabs is None
+
+
+def test_the_arrow_keys_go_from_tab_to_tab_and_the_focus_with_them(qtbot, window):
+    window.go_to("runs")
+    window.page("runs").tabs.take_focus()
+    for key in ("compare", "sweep"):
+        qtbot.keyClick(window.focusWidget(), Qt.Key.Key_Right)
+        qtbot.waitUntil(lambda key=key: window.shown_key == key and window.page(key).tabs.has_focus)
+    qtbot.keyClick(window.focusWidget(), Qt.Key.Key_Left)
+    qtbot.waitUntil(lambda: window.shown_key == "compare")
+
+
+@pytest.mark.parametrize(("saved", "shown"), [("sweep", "sweep"), ("hardware", "start"), ("gone", "start")])
+def test_a_window_opens_where_the_last_one_was_also_with_older_pages(qtbot, client, bench, theme, saved, shown):
+    preferences = Preferences()
+    preferences.page = saved
+    made = Window(client, bench, preferences, theme)
+    qtbot.addWidget(made)
+    assert made.shown_key == shown
+    assert made.sidebar.button("runs").isChecked() == (shown == "sweep")
 
 
 class ShownWindows(QObject):

@@ -63,7 +63,7 @@ def test_what_the_tour_names_is_written_on_the_window(markdown):
 
 
 def test_the_tour_goes_through_the_steps_in_the_window_s_order():
-    steps = [entry.title for entry in PAGES[1:8]]
+    steps = [entry.title for entry in PAGES if entry.place == "step"]
     assert _STEP.findall(five_minutes()) == steps
     titles = re.findall(r"^### ([^:\n]+)", window_page(), flags=re.MULTILINE)
     assert titles == [entry.title for entry in PAGES[1:]]

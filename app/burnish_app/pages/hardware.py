@@ -1,4 +1,4 @@
-"""The page Hardware: the machine's devices, the check-up, and what fits on the machine."""
+"""The page Hardware: live figures, the machine's devices, the check-up, and what fits. A panel shows it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.hardware.capacity_card import CapacityCard
 from burnish_app.widgets.hardware.gpu_card import GpuCard
 from burnish_app.widgets.hardware.interconnect_card import InterconnectCard
+from burnish_app.widgets.hardware.live_view import LiveView
 from burnish_app.widgets.page.banner import BusyLine
 from burnish_app.widgets.page.page import Page
 from burnish_app.wording.activity import Activity
@@ -58,6 +59,7 @@ class HardwarePage(Page):
         self._busy = BusyLine(tr("Inspecting this machine ..."), can_cancel=False)
         self._checking = BusyLine(tr("Checking that training works here ..."), can_cancel=True)
         self._content, self._rest = QVBoxLayout(), QVBoxLayout()
+        self.live = LiveView()
         self.fits = CapacityCard()  # stays while what is around it is shown anew
         self.fits.hide()
         self._machines = Question(client, self, self._found, self._machine_failed)
@@ -75,6 +77,7 @@ class HardwarePage(Page):
         for layout in (self._content, self._rest):
             layout.setSpacing(GAP_PX)
         self._to_come = CardsToCome(tr("What this machine has appears in a moment"), (2, 2, 1))
+        self.column.addWidget(self.live)
         self.column.addWidget(self._busy)
         self.column.addWidget(self._checking)
         self.column.addWidget(self._to_come)
@@ -88,7 +91,6 @@ class HardwarePage(Page):
         again.setToolTip(tr("Reads free memory, temperatures and what fits anew."))
         self.check_button = self.add_secondary(tr("Check again"), self.check, "pulse")
         self.check_button.setToolTip(tr("Runs the check-up anew: real kernels, on this machine."))
-        self.set_primary(tr("Next: the model"), lambda: self.go_to.emit("model"), "next")
         self._restore()
 
     @property
@@ -189,6 +191,7 @@ class HardwarePage(Page):
 
     def _show(self) -> None:
         machine = self._machine
+        self.bench.set_machine(machine, self._checkup)
         clear(self._content)
         clear(self._rest)
         self._show_status()

@@ -21,6 +21,7 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
 from burnish_app.widgets.basic.text import body
 from burnish_app.widgets.basic.wrapping import columns_layout
+from burnish_app.widgets.hardware.machine_card import MachineCard
 from burnish_app.widgets.page.page import Page
 from burnish_app.widgets.runs.recent_run import RecentRun, line_up
 from burnish_app.widgets.runs.run_to_continue import RunToContinue
@@ -80,15 +81,19 @@ class StartPage(Page):
         self.column.addLayout(columns_layout(pair, GAP_PX, line_px=GAP_PX, even=True, fill=True, least_px=_WIDE_PX))
         self.column.addLayout(columns_layout(cards, GAP_PX, line_px=GAP_PX, even=True, fill=True))
         self.parts |= {"goes_on": self.to_continue, "recent": self.recent}
+        self.machine = MachineCard(client, bench)
+        self.machine.opened.connect(lambda: self.go_to.emit("hardware"))
         self.add_parts(steps=_steps_card(self))
+        self.column.addWidget(self.machine)
         self._outlines = LossOutlines(self)
         self._outlines.changed.connect(self._show_newest)
         self._shown: list[RunSummary] = []
         self.apply(page_state(0))
 
     def shown(self) -> None:
-        """Request the runs."""
+        """Request the runs and the facts about the machine."""
         self.refresh_runs.emit()
+        self.machine.look()
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
         """Show the newest runs."""
@@ -157,7 +162,6 @@ def _card(icon_name: str, name: str, text: str, button: ActionButton) -> Card:
 
 
 _STEPS = (
-    ("hardware", tr("Hardware"), tr("What this machine can train.")),
     ("model", tr("Model"), tr("What to start from; one is chosen already.")),
     ("data", tr("Data"), tr("What it shall learn, and what is odd about it.")),
     ("recipe", tr("Recipe"), tr("Every setting with its reason, and whether it fits.")),

@@ -20,6 +20,7 @@ from burnish_app.state.saved.saved_work import LastWork, SavedWork
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.facts.advice import ModelFacts, RunPlan, Suggestion
 from burnish_engine.contract.facts.facts import DatasetFacts
+from burnish_engine.contract.facts.machine import Checkup, MachineFacts
 from burnish_engine.contract.files import make_private, write_atomic
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_export import TargetSection
@@ -51,8 +52,8 @@ class Workbench(QObject):
 
     Attributes:
         changed: signal with the name of the property that changed: model_path, model, data_files, validation_files,
-            dataset, target, recipe, suggestion, plan, run, replaced, compared, duelists or choosing. "recipe" comes
-            with every change of a choice.
+            dataset, target, recipe, suggestion, plan, run, replaced, compared, duelists, choosing or machine. "recipe"
+            comes with every change of a choice.
         last: what was worked on last, and what of it cannot be opened.
     """
 
@@ -73,6 +74,8 @@ class Workbench(QObject):
         self._is_choosing = False
         self._compared: tuple[str, ...] = ()
         self._duelists: tuple[str, ...] = ()
+        self._machine: MachineFacts | None = None
+        self._checkup: Checkup | None = None
         self._texts = dict(saved.texts)
         self._timer = QTimer(self, singleShot=True, interval=_SAVE_AFTER_MS)
         self._timer.timeout.connect(self.save)
@@ -157,6 +160,16 @@ class Workbench(QObject):
     def duelists(self) -> tuple[str, ...]:
         """The folders of the runs that were chosen for a duel."""
         return self._duelists
+
+    @property
+    def machine(self) -> MachineFacts | None:
+        """The facts about this machine; None until it was inspected. They are not saved."""
+        return self._machine
+
+    @property
+    def checkup(self) -> Checkup | None:
+        """The check-up of this machine; None: it was not checked as it is now."""
+        return self._checkup
 
     def text(self, place: str) -> str:
         """Return what was written at a place and not sent, also before the studio was closed or died.
@@ -341,6 +354,12 @@ class Workbench(QObject):
         if is_choosing != self._is_choosing:
             self._is_choosing = is_choosing
             self.changed.emit("choosing")
+
+    def set_machine(self, machine: MachineFacts | None, checkup: Checkup | None) -> None:
+        """Keep the facts about this machine, and its check-up."""
+        if (machine, checkup) != (self._machine, self._checkup):
+            self._machine, self._checkup = machine, checkup
+            self.changed.emit("machine")
 
     def set_plan(self, plan: RunPlan | None) -> None:
         """Keep the predicted memory and time of the recipe."""

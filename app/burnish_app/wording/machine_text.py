@@ -195,6 +195,12 @@ def training_device_text(machine: MachineFacts) -> str:
     return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in names.items())
 
 
+def machine_summary(machine: MachineFacts) -> str:
+    """Return the device that a run would use, with its memory, in one line."""
+    memory = sum(gpu.vram_total_bytes for gpu in machine.gpus) or machine.ram_total_bytes
+    return tr("{device}, {memory}").format(device=training_device_text(machine).rstrip("."), memory=memory_size(memory))
+
+
 def _user(user: MemoryUser) -> str:
     size = f" {memory_size(user.bytes)}" if user.bytes else ""
     return f"{user.name or tr('process {pid}').format(pid=user.pid)}{size}"

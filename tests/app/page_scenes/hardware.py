@@ -43,7 +43,6 @@ def hardware_eight(window):
 def hardware_live(window):
     _hardware(window, machines.checkup(machines.machine(machines.gpu())))
     _live(window, made_up())
-    window.sidebar.hardware.click()
 
 
 @scene("hardware-alarm")
@@ -53,7 +52,6 @@ def hardware_alarm(window):
     run = run.model_copy(update={"state": run.state.model_copy(update={"device": "cuda-0"})})
     window.hardware.runs_changed([run])
     _live(window, made_up(filled=40))
-    window.sidebar.hardware.click()
 
 
 def _live(window, lines):

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import QApplication, QScrollArea
 
 SIZES = ((744, 900), (1000, 700), (1280, 800), (1920, 1080))
 SCENES = {}
-STEPS = ("hardware", "model", "data", "recipe", "train", "try_out", "export")
+STEPS = ("start", "model", "data", "recipe", "train", "try_out", "export")
 _SCENES = (
     "frame_scenes", "hardware", "model", "data", "recipe", "try_out", "export", "names", "several_scenes", "engine",
 )  # fmt: skip
@@ -53,6 +53,7 @@ def load_scenes():
 
 def draw(scene_name, size, theme, file):
     """Bring a window into a scene and save what it shows; return by how much the page is too wide, pixels."""
+    from burnish_app.page_list import PANEL
     from burnish_app.state.preferences import Preferences
     from burnish_app.state.workbench import Workbench
     from burnish_app.window import Window
@@ -63,11 +64,13 @@ def draw(scene_name, size, theme, file):
     window = Window(HeldClient(), Workbench(), Preferences(), theme)
     window.resize(*size)
     key, _, state = scene_name.partition("-")
-    window.go_to(key)
+    if key != PANEL:
+        window.go_to(key)
     if state != "empty" and key in STEPS:
         for before in STEPS[: STEPS.index(key)]:
             window.sidebar.button(before).set_status("done")
     window.show()
+    window.go_to(key)  # the panel lies over a window that is shown
     settle()
     SCENES[scene_name](window)
     settle()

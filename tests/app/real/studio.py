@@ -13,6 +13,7 @@ from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication
 
 from burnish_app.engine.engine_client import EngineClient
+from burnish_app.page_list import PANEL, row_of, tabs_of
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import Workbench
 from burnish_app.window import Window
@@ -107,8 +108,14 @@ class Studio:
         self._qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
 
     def visit(self, window, key):
-        """Go to a page by the sidebar and return the page."""
-        self.press(window.sidebar.button(key))
+        """Go to a page by its row in the sidebar, its tab on Runs, or the card on Start, and return the page."""
+        if key == PANEL:
+            self.press(self.visit(window, "start").machine.open_button)
+        else:
+            self.press(window.sidebar.button(row_of(key)))
+            if tabs_of(key):
+                self.wait(lambda: window.page(window.shown_key).tabs is not None)
+                self.press(window.page(window.shown_key).tabs.tab(key))
         self.wait(lambda: window.shown_key == key)
         return window.page(key)
 

@@ -108,12 +108,12 @@ class Tour:
         return self.window.page(key)
 
     def hardware_and_model(self):
-        """Steps 1 and 2: the check-up, and the embedded model."""
+        """The check-up, and the embedded model."""
         self.picture("start")
         page = self.studio.visit(self.window, "hardware")
         self.studio.wait(lambda: page.status in {"done", "attention"})
         self.picture("hardware")
-        page = self.press_primary(page, "model")
+        page = self.studio.visit(self.window, "model")
         self.studio.wait(lambda: self.window.bench.model is not None)
         self.picture("model")
         self.press_primary(page, "data")

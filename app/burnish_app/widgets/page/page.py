@@ -29,6 +29,7 @@ from burnish_app.widgets.page.banner import Banner, BannerAction, BannerKind
 from burnish_app.widgets.page.column import STRETCH, put_in_the_middle, set_line
 from burnish_app.widgets.page.foot import Foot
 from burnish_app.widgets.page.side_column import SideColumn
+from burnish_app.widgets.page.tabs import PageTabs
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe
@@ -61,6 +62,8 @@ class Page(QWidget):
         help_asked: signal without arguments that asks the window to open the guide at this page.
         refresh_runs: signal without arguments that asks the window to poll all runs now; `runs_changed` follows.
         activities_changed: signal with every `Activity` of the page that is not a run, an export or a duel.
+        tabs: tabs in place of the name; None: the page has none.
+        corner: layout at the right of the name, for small buttons.
         foot: note and actions at the foot of the page.
         parts: parts of the content that a state shows or hides, by name.
         showing: state that is shown.
@@ -95,6 +98,8 @@ class Page(QWidget):
         self.setAccessibleName(self.title)
         self.name_label = ElidedLabel(self.title, size_px=TITLE_PX, bold=True, expands=False)
         self.state_pill = Pill()
+        self.tabs: PageTabs | None = None
+        self._named, self.corner = FlowLayout(UNIT + 4, UNIT // 2), QHBoxLayout()
         self.subtitle = body("", "muted")
         self.subtitle.hide()
         self._notices = QVBoxLayout()
@@ -175,6 +180,18 @@ class Page(QWidget):
     def set_name(self, name: str) -> None:
         """Set what the page is about, such as a run's name, in place of the page's own; empty: the page's own."""
         self.name_label.setText(name or self.title)
+        self.name_label.setVisible(self.tabs is None or bool(name))
+
+    def set_tabs(self, tabs: Sequence[tuple[str, str, str]]) -> None:
+        """Put tabs in place of the name.
+
+        Args:
+            tabs: (key, name, shortcut) of each page that has one, this one among them.
+        """
+        self.tabs = PageTabs(tabs, self.key)
+        self.tabs.chosen.connect(self.go_to)
+        self._named.insertWidget(0, self.tabs)
+        self.set_name("")
 
     def set_state(self, text: str, tone: PillTone = "plain") -> None:
         """Set the state of what the page is about, beside its name; empty: none."""
@@ -345,12 +362,13 @@ class Page(QWidget):
         self._banner = None
 
     def _make_head(self) -> QVBoxLayout:
-        named = fill(FlowLayout(UNIT + 4, UNIT // 2), self.name_label, self.state_pill)
+        named = fill(self._named, self.name_label, self.state_pill)
         guide = quiet("?", self.help_asked.emit)
         guide.setToolTip(tr("Guide to this page (F1)"))
         guide.setAccessibleName(tr("Guide to this page"))
         guide.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # F1 is the way of the keyboard
-        name = fill(QHBoxLayout(), (named, 1), (guide, 0, Qt.AlignmentFlag.AlignTop), spacing_px=UNIT + 4)
+        corner = fill(self.corner, (guide, 0, Qt.AlignmentFlag.AlignTop), spacing_px=UNIT // 2)
+        name = fill(QHBoxLayout(), (named, 1), corner, spacing_px=UNIT + 4)
         question = body(self.question)
         question.setWordWrap(False)
         self.subtitle.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)

@@ -1,17 +1,17 @@
-"""The strip, the panel, its traces, the graph and the card of a run, driven by recordings."""
+"""The strip, the live view, its traces, the graph and the card of a run, driven by recordings."""
 
 import numpy as np
 import pytest
 from app.facts.machine_facts import gpu, machine
 from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QPushButton, QWidget
+from PySide6.QtWidgets import QPushButton
 
 from burnish_app.look.theme import LIGHT, colors_of
 from burnish_app.state.hardware_alarms import find_alarms
 from burnish_app.widgets.hardware.interconnect_card import InterconnectCard
 from burnish_app.widgets.hardware.link_graph import LinkGraph, slowest_pair
-from burnish_app.widgets.hardware.panel import HardwarePanel
+from burnish_app.widgets.hardware.live_view import LiveView
 from burnish_app.widgets.hardware.run_hardware import RunHardware
 from burnish_app.widgets.hardware.strip import HardwareStrip, fullness_ink
 from burnish_app.widgets.hardware.trace import Layer, Trace, _parts, rounded_up
@@ -89,105 +89,80 @@ def test_without_a_gpu_it_shows_processor_and_memory(strip):
 
 
 @pytest.fixture
-def panel(qtbot, theme):
-    over = QWidget()
-    qtbot.addWidget(over)
-    over.resize(1000, 800)
-    over.show()
-    yield HardwarePanel(over)
-    over.close()
+def live(qtbot, theme):
+    view = LiveView()
+    qtbot.addWidget(view)
+    view.resize(1000, 600)
+    return view
 
 
-def show(panel, lines, *, helps=True):
+def show(live, lines, *, helps=True):
     shown = history(lines)
-    panel.show_history(shown, find_alarms(shown), lambda _: helps)
-    panel.open_above(panel.parentWidget().rect().bottomLeft())
+    live.show_history(shown, find_alarms(shown), lambda _: helps)
+    live.show()
     return shown
 
 
 @pytest.mark.full
-def test_the_panel_shows_the_recording(panel):
-    shown = show(panel, recorded())
+def test_the_live_view_shows_the_recording(live):
+    shown = show(live, recorded())
     gpu = shown.gpus[0]
-    assert gpu.facts.name in panel.shown_text
-    assert "under load" in panel.shown_text
-    for key, trace in panel.traces.items():
+    assert gpu.facts.name in live.shown_text
+    assert "under load" in live.shown_text
+    for key, trace in live.traces.items():
         assert trace.isVisible(), key
         assert trace.accessibleDescription() not in ("", "–"), key
         assert len(np.unique(np.asarray(trace.grab().toImage().bits()))) > 2
-    assert panel._holders.count() == 2 * len(gpu.holders)
-    assert panel.alarm_banners == []
+    assert live._holders.count() == 2 * len(gpu.holders)
+    assert live.alarm_banners == []
 
 
-def test_the_panel_chooses_among_gpus(qtbot, panel):
-    show(panel, made_up(8, seconds=5))
-    buttons = [button for button in panel.findChildren(QPushButton) if button.isCheckable()]
+def test_the_live_view_chooses_among_gpus(qtbot, live):
+    show(live, made_up(8, seconds=5))
+    buttons = [button for button in live.findChildren(QPushButton) if button.isCheckable()]
     assert len(buttons) == 8
     qtbot.mouseClick(buttons[5], Qt.MouseButton.LeftButton)
-    assert "GPU 5" in panel.shown_text
-    panel.show_history(history(made_up(8, seconds=6)), [], lambda _: False)
-    assert "GPU 5" in panel.shown_text
+    assert "GPU 5" in live.shown_text
+    live.show_history(history(made_up(8, seconds=6)), [], lambda _: False)
+    assert "GPU 5" in live.shown_text
 
 
-def test_one_cursor_for_all_traces(panel):
-    shown = show(panel, made_up())
-    warm, cool = panel.traces["temperature"], panel.traces["load"]
+def test_one_cursor_for_all_traces(live):
+    shown = show(live, made_up())
+    warm, cool = live.traces["temperature"], live.traces["load"]
     newest = warm.shown_text()
-    panel.traces["memory"].pointed.emit(T + 360)
+    live.traces["memory"].pointed.emit(T + 360)
     assert warm.shown_text() != newest
     assert warm.shown_text() == f"{shown.gpus[0].temperature_c.values()[359]:.0f} °C"
-    panel.traces["memory"].pointed.emit(T + 10)
+    live.traces["memory"].pointed.emit(T + 10)
     assert cool.shown_text() in ("1 %", "2 %", "3 %", "4 %")
-    panel.traces["memory"].pointed.emit(None)
+    live.traces["memory"].pointed.emit(None)
     assert warm.shown_text() == newest
 
 
-def test_an_alarm_has_its_remedy_at_a_click_and_keeps_its_button_from_second_to_second(qtbot, panel):
+def test_an_alarm_has_its_remedy_at_a_click_and_keeps_its_button_from_second_to_second(qtbot, live):
     asked = []
-    panel.remedy.connect(asked.append)
-    show(panel, made_up(seconds=200, filled=3))
-    (banner,) = panel.alarm_banners
-    show(panel, made_up(seconds=201, filled=4))
-    assert panel.alarm_banners == [banner]
+    live.remedy.connect(asked.append)
+    show(live, made_up(seconds=200, filled=3))
+    (banner,) = live.alarm_banners
+    show(live, made_up(seconds=201, filled=4))
+    assert live.alarm_banners == [banner]
     button = banner.findChildren(QPushButton)[0]
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
     assert [alarm.kind for alarm in asked] == ["filled"]
-    show(panel, made_up(seconds=200))
-    qtbot.waitUntil(lambda: panel.alarm_banners == [])
+    show(live, made_up(seconds=200))
+    qtbot.waitUntil(lambda: live.alarm_banners == [])
 
 
-@pytest.mark.full
-def test_an_alarm_that_comes_while_it_is_open_finds_room(qtbot, panel):
-    show(panel, made_up(seconds=100))
-    before, shown = panel.height(), history(made_up(seconds=200, filled=3))
-    panel.show_history(shown, find_alarms(shown), lambda _: True)
-    qtbot.waitUntil(lambda: panel.height() > before)
-    assert panel.geometry().bottom() <= panel.parentWidget().rect().bottom()
-    qtbot.waitUntil(lambda: not panel._scroll.verticalScrollBar().isVisible())
-
-
-def test_where_no_click_helps_none_is_offered(panel):
-    show(panel, made_up(seconds=200, filled=3), helps=False)
-    (banner,) = panel.alarm_banners
+def test_where_no_click_helps_none_is_offered(live):
+    show(live, made_up(seconds=200, filled=3), helps=False)
+    (banner,) = live.alarm_banners
     assert len(banner.findChildren(QPushButton)) == 1  # to dismiss it
 
 
-def test_escape_closes_it(qtbot, panel):
-    show(panel, made_up(seconds=5))
-    with qtbot.waitSignal(panel.closed):
-        qtbot.keyClick(panel, Qt.Key.Key_Escape)
-
-
-@pytest.mark.parametrize("width", [300, 500, 1000])
-def test_it_stays_within_a_small_window(panel, width):
-    panel.parentWidget().resize(width, 400)
-    show(panel, made_up(seconds=5))
-    assert panel.parentWidget().rect().contains(panel.geometry())
-
-
-def test_without_a_gpu_the_panel_shows_the_processor(panel):
-    show(panel, made_up(0, seconds=5))
-    assert [key for key, trace in panel.traces.items() if trace.isVisible()] == ["memory", "load"]
+def test_without_a_gpu_the_live_view_shows_the_processor(live):
+    show(live, made_up(0, seconds=5))
+    assert [key for key, trace in live.traces.items() if trace.isVisible()] == ["memory", "load"]
 
 
 def test_a_trace_breaks_where_nothing_is_known():

@@ -1,0 +1,62 @@
+"""The card about this machine on the page Start, which leads to all that is known of it."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout
+
+from burnish_app.engine.engine_client import EngineClient
+from burnish_app.engine.question import Question
+from burnish_app.look.language import tr
+from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.basic.buttons import secondary
+from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.layouts import fill
+from burnish_app.widgets.basic.pill import Pill
+from burnish_app.widgets.basic.text import body
+from burnish_app.wording.machine_text import machine_summary
+from burnish_engine.contract.serve.messages import Result
+from burnish_engine.contract.serve.model_requests import MachineRequest
+
+
+class MachineCard(Card):
+    """Says in two lines what this machine trains on, and whether its check-up passed.
+
+    Args:
+        client: connection to the engine.
+        bench: workbench, which knows the machine.
+
+    Attributes:
+        opened: signal without arguments, emitted when the person wants to see all of the hardware.
+    """
+
+    opened = Signal()
+
+    def __init__(self, client: EngineClient, bench: Workbench) -> None:
+        super().__init__(tr("Hardware"), icon_name="hardware")
+        self._bench = bench
+        self._machines = Question(client, self, self._found, lambda _failure: None)
+        self.verdict = Pill()
+        self.corner.addWidget(self.verdict)
+        self.device = body("", "muted")
+        self.open_button = secondary(tr("What fits here"), self.opened.emit, "open")
+        self.body.addLayout(fill(QHBoxLayout(), (self.device, 1), (self.open_button, 0, Qt.AlignmentFlag.AlignTop)))
+        bench.changed.connect(lambda name: self._show() if name == "machine" else None)
+        self._show()
+
+    def look(self) -> None:
+        """Ask what this machine is, unless that is known."""
+        if self._bench.machine is None and not self._machines.is_waiting:
+            self._machines.ask(MachineRequest)
+
+    def _found(self, result: Result) -> None:
+        if self._bench.machine is None:
+            self._bench.set_machine(result.machine, None)
+
+    def _show(self) -> None:
+        machine, checkup = self._bench.machine, self._bench.checkup
+        self.device.setText(machine_summary(machine) if machine else tr("Inspecting this machine ..."))
+        if checkup is not None:
+            self.verdict.set(*((tr("Ready"), "success") if checkup.ready else (tr("Not ready"), "error")))
+        else:
+            self.verdict.set(tr("Not checked yet") if machine else "")

@@ -13,20 +13,16 @@ from burnish_engine.contract.units import memory_size
 
 Index = QModelIndex | QPersistentModelIndex
 
-_SHORT_LIMITS = {"context": "context", "system memory": "RAM", "search": tr("no limit")}
 _HEADINGS = (
     tr("Model"),
     tr("Method"),
     tr("Longest row\ntokens"),
-    "\ntokens/s",
-    tr("\npeak and limit"),
     tr("Micro-batch\ntokens"),
     "\ntokens/s",
-    tr("\npeak and limit"),
 )
-_LONGEST, _BIGGEST = range(2, 5), range(5, 8)
-_NUMBERS = (2, 3, 5, 6)
-_MUTED = (1, 4, 7)
+_LONGEST, _BIGGEST = range(2, 3), range(3, 5)
+_NUMBERS = (2, 3, 4)
+_MUTED = (1,)
 _NONE = "–"
 
 
@@ -113,14 +109,12 @@ class CapacityTableModel(QAbstractTableModel):
 
 
 def _texts(one: ModelCapacity) -> tuple[str, ...]:
-    return (one.title, METHOD_TEXT[one.method], *_cells(one.longest), *_cells(one.biggest))
+    speed = speed_number(one.biggest) if one.biggest else _NONE
+    return one.title, METHOD_TEXT[one.method], _tokens(one.longest), _tokens(one.biggest), speed
 
 
-def _cells(largest_pass: LargestPass | None) -> tuple[str, str, str]:
-    if largest_pass is None:
-        return _NONE, _NONE, "memory"
-    limit = _SHORT_LIMITS.get(largest_pass.limited_by, LIMIT_TEXT[largest_pass.limited_by])
-    return f"{largest_pass.tokens:,}", speed_number(largest_pass), f"{memory_size(largest_pass.memory_bytes)}, {limit}"
+def _tokens(largest_pass: LargestPass | None) -> str:
+    return f"{largest_pass.tokens:,}" if largest_pass else _NONE
 
 
 def speed_number(largest_pass: LargestPass) -> str:

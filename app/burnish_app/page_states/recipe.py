@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from burnish_app.look.language import tr
 from burnish_app.page_states.page_state import ButtonState, PageState, seen
-from burnish_app.recipe.plan_text import fit_state, plan_line
+from burnish_app.recipe.plan_text import plan_line
 from burnish_app.state.step_status import StepStatus
 from burnish_app.wording.machine_text import place_text
 from burnish_app.wording.numbers import sentence_list
@@ -33,6 +33,7 @@ class RecipeFacts:
         is_planning: whether another plan is awaited.
         is_toml: whether the recipe is shown as text.
         is_beside: whether there is room for the panel beside the settings.
+        subject: model and data of the run.
         plan: plan of the recipe; None: it is not planned yet.
         where: place that the recipe trains at.
         place: machine that the plan is of; empty: this one.
@@ -50,6 +51,7 @@ class RecipeFacts:
     is_planning: bool = False
     is_toml: bool = False
     is_beside: bool = True
+    subject: str = ""
     plan: RunPlan | None
     where: str
     place: str = ""
@@ -62,11 +64,12 @@ def page_state(known: RecipeFacts) -> PageState:
     keeps_note = known.is_valid and known.plan is None and known.is_planning
     return PageState(
         status=_status(known),
-        pill=fit_state(known.plan if known.is_valid else None),
+        subtitle=known.subject,
         note=None if keeps_note else _note(known),
         fills=known.is_toml,
-        parts=seen(busy=known.is_suggesting, preview=known.is_beside),
+        parts=seen(busy=known.is_suggesting),
         primary=_primary(known),
+        buttons={"import": ButtonState(), "export": ButtonState()} if known.is_toml else {},
     )
 
 
@@ -102,6 +105,6 @@ def _note(known: RecipeFacts) -> str:
     if not known.is_valid:
         settings = sentence_list([setting_term(key) for key in known.problems if key])
         return tr("To be mended: {settings}.").format(settings=settings) if settings else _ATTENTION
-    if known.plan is None:
+    if known.plan is None or known.is_beside:  # the panel says it
         return ""
     return f"{f'{known.place}: ' if known.place else ''}{plan_line(known.plan)} {known.change}".strip()

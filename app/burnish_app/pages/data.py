@@ -17,8 +17,10 @@ from burnish_app.look.tokens import GAP_PX
 from burnish_app.page_states.data import bad_files, page_state
 from burnish_app.state.objectives import is_open, known_objective, offered_objectives
 from burnish_app.state.workbench import Workbench
+from burnish_app.widgets.basic.buttons import FoldedContent
 from burnish_app.widgets.basic.card import Card, EmptyState
 from burnish_app.widgets.basic.drop import DATA_FILTER, DATA_FORMATS_TEXT, HUB_PREFIX, classify_drop, typed_path
+from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.to_come import CardsToCome
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.data.dataset_cards import FactsCard, LengthsCard
@@ -30,7 +32,7 @@ from burnish_app.widgets.data.rows_card import RowsCard
 from burnish_app.widgets.data.template_card import TemplateCard
 from burnish_app.widgets.page.banner import BannerAction
 from burnish_app.widgets.page.page import Page
-from burnish_app.wording.data_text import action_text, named_settings
+from burnish_app.wording.data_text import action_text, details_title, named_settings
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.facts.data_report import RowPlace
 from burnish_engine.contract.facts.facts import DatasetFacts
@@ -86,9 +88,10 @@ class DataPage(Page):
         self.column.addWidget(self.objective)
         self.add_parts(1, to_come=CardsToCome(tr("What is in it appears when the rows are read")))
         self.parts |= {"busy": self.files.busy, "held_out": self.held_out}
-        self.column.addWidget(self.findings)
-        self.column.addLayout(columns_layout((self.facts, self.lengths), GAP_PX, even=True, fill=True))
-        self.column.addWidget(self.template)
+        self.column.addWidget(self.lengths)
+        self.details = FoldedContent()
+        fill(self.details.lines, self.findings, self.facts, self.template, spacing_px=GAP_PX)
+        self.column.addWidget(self.details)
         self.set_primary(tr("Next: the recipe"), self._go_on, "next")
         bench.changed.connect(self._bench_changed)
         self._inspection.changed.connect(self._show)
@@ -253,6 +256,7 @@ class DataPage(Page):
         self.rows.table.setFocus()
 
     def _write_message(self) -> None:
+        self.details.open()
         self._see(self.template)
         self.template.message.setFocus()
 
@@ -300,7 +304,7 @@ class DataPage(Page):
             self._turn.start()  # each in a turn of its own, so that none takes long
         else:
             self._left = []
-            for card in (self.facts, self.lengths, self.template, self.findings, self.objective):
+            for card in (self.lengths, self.details, self.objective):
                 card.hide()
         self._apply()
 
@@ -334,16 +338,17 @@ class DataPage(Page):
 
     def _show_findings(self, dataset: DatasetFacts) -> None:
         self.findings.show_facts(dataset, self.bench.recipe.data)
-        self.findings.show()
+        self.details.set_title(details_title(self.findings.count))
+        if not dataset.train_rows:
+            self.details.open()  # what is odd about the rows says why none is left
+        self.details.show()
 
     def _show_facts(self, dataset: DatasetFacts) -> None:
         self.facts.show_facts(dataset)
         self.lengths.show_facts(dataset, self.bench.recipe.data)
-        self.facts.show()
 
     def _show_template(self, dataset: DatasetFacts) -> None:
         data = self.bench.recipe.data
         self.template.show_template(
             data.template, data.system_prompt, dataset.report.template if dataset.report else None
         )
-        self.template.show()

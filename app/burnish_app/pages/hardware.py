@@ -28,7 +28,7 @@ from burnish_app.widgets.hardware.live_view import LiveView
 from burnish_app.widgets.page.banner import BusyLine
 from burnish_app.widgets.page.page import Page
 from burnish_app.wording.activity import Activity
-from burnish_app.wording.machine_text import sleep_text, training_device_text
+from burnish_app.wording.machine_text import sleep_text
 from burnish_app.wording.numbers import as_sentence, plural
 from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.errors import BurnishError
@@ -60,6 +60,7 @@ class HardwarePage(Page):
         self._checking = BusyLine(tr("Checking that training works here ..."), can_cancel=True)
         self._content, self._rest = QVBoxLayout(), QVBoxLayout()
         self.live = LiveView()
+        self.live.began.connect(self._show)
         self.fits = CapacityCard()  # stays while what is around it is shown anew
         self.fits.hide()
         self._machines = Question(client, self, self._found, self._machine_failed)
@@ -198,13 +199,13 @@ class HardwarePage(Page):
         if machine is None:
             return
         self._await(awaits=False)
-        self.set_subtitle(training_device_text(machine))
         first: list[QWidget] = []
         if self._checkup is not None:
             first.append(_verdict_card(self._checkup, self._checked_at))
             self.set_state(*((tr("Ready"), "success") if self._checkup.ready else (tr("Not ready"), "error")))
         first += [_problem_card(machine.gpu_problem)] if machine.gpu_problem else []
-        gpus: list[QWidget] = [GpuCard(gpu, machine) for gpu in machine.gpus]
+        is_live = len(machine.gpus) == 1 and not self.live.isHidden()
+        gpus: list[QWidget] = [GpuCard(gpu, machine, is_live=is_live) for gpu in machine.gpus]
         if not machine.gpus and not machine.gpu_problem:
             first.append(_no_gpu_card())
         for cards in (first, gpus) if len(gpus) > 1 else (first + gpus,):  # several GPUs stand beside each other

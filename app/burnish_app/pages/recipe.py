@@ -16,6 +16,7 @@ from burnish_app.engine.suggestion_follower import SuggestionFollower
 from burnish_app.look.language import tr
 from burnish_app.page_states.recipe import RecipeFacts, page_state
 from burnish_app.recipe.place_text import planned_place
+from burnish_app.recipe.plan_text import run_subject
 from burnish_app.recipe.presets import PRESETS, Preset
 from burnish_app.state.known_places import REACHED, known_places
 from burnish_app.state.objectives import OBJECTIVE
@@ -27,7 +28,6 @@ from burnish_app.widgets.recipe.place_card import PlaceCard
 from burnish_app.widgets.recipe.recipe_draft import RecipeDraft
 from burnish_app.widgets.recipe.recipe_editor import RecipeEditor
 from burnish_app.widgets.recipe.recipe_files import RecipeFiles
-from burnish_app.widgets.recipe.run_preview import RunPreview
 from burnish_app.widgets.recipe.run_start import RunStart
 from burnish_engine.contract.facts.advice import RunPlan, Suggestion
 from burnish_engine.contract.facts.machine import MachineFacts
@@ -71,7 +71,7 @@ class RecipePage(Page):
         self.plans.elsewhere.connect(self._planned_elsewhere)
         self._inspect_timer = QTimer(self, singleShot=True, interval=_INSPECT_AFTER_MS)
         self._inspect_timer.timeout.connect(self._inspection.inspect_dataset)
-        self.fit, self.preview = FitCard(), RunPreview()
+        self.fit = FitCard()
         self.settings = RecipeEditor(self.draft.history, self)
         self.form, self.toml = self.settings.form, self.settings.toml
         self.settings.edited.connect(self._edited)
@@ -86,14 +86,13 @@ class RecipePage(Page):
         self.files.imported.connect(self._imported)
         self.files.exported.connect(self._exported)
         self.files.failed.connect(lambda what, remedy: self.banner("error", what, remedy))
-        self.add_secondary(tr("Import ..."), self.files.ask_import, "import")
-        self.add_secondary(tr("Export ..."), self._export, "export")
+        self.add_secondary(tr("Import ..."), self.files.ask_import, "import", "import")
+        self.add_secondary(tr("Export ..."), self._export, "export", "export")
         self.side.column.addWidget(self.fit)
         self.place = PlaceCard(self.there)
         self.side.column.addWidget(self.place)
-        self.side.column.addWidget(self.preview)
         self.column.addWidget(self.settings)
-        self.parts |= {"busy": self.settings.busy, "preview": self.preview}
+        self.parts |= {"busy": self.settings.busy}
         self.set_primary(tr("Start training"), self._press_primary, "rocket")
         if bench.suggestion is not None:
             self.suggestions.keep()
@@ -369,6 +368,7 @@ class RecipePage(Page):
             is_planning=self.plans.is_waiting,
             is_toml=self.settings.is_toml,
             is_beside=self.side.is_beside,
+            subject=run_subject(bench.recipe, bench.model),
             plan=bench.plan,
             where=bench.recipe.devices.where,
             place=self._place() if self.there.where else "",
@@ -377,7 +377,6 @@ class RecipePage(Page):
         )
 
     def _show(self) -> None:
-        self.preview.show_recipe(self.bench.recipe, self.bench.model, self.bench.dataset)
         self.apply(page_state(self._facts()))
 
     def _show_as(self, view: str) -> None:

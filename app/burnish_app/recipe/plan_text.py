@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from burnish_app.look.language import say, tr
-from burnish_app.wording.numbers import duration_text, unbroken
-from burnish_engine.contract.facts.advice import RunPlan
+from burnish_app.wording.numbers import duration_text, plural, unbroken
+from burnish_app.wording.plain_words import model_name
+from burnish_engine.contract.facts.advice import ModelFacts, RunPlan
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.units import file_size, memory_size
-from burnish_engine.contract.wording.sentences import fit_of, fit_sentence, time_sentence
+from burnish_engine.contract.wording.sentences import fit_sentence, time_sentence
 from burnish_engine.contract.wording.tables import LOADING
 
 _LEAST_CHANGE = 0.005  # share of the former value from which a change is worth a word
@@ -29,17 +32,20 @@ class Effect(NamedTuple):
     better: bool | None
 
 
-def fit_state(plan: RunPlan | None) -> tuple[str, Literal["plain", "success", "warning", "error"]]:
-    """Return whether a plan fits in a word or two, and how good that is; empty for no plan."""
-    if plan is None:
-        return "", "plain"
-    match fit_of(plan):
-        case "fits":
-            return tr("Fits"), "success"
-        case "barely":
-            return tr("Fits, barely"), "warning"
-        case _:
-            return tr("Does not fit"), "error"
+def run_subject(recipe: Recipe, model: ModelFacts | None) -> str:
+    """Return what a run of a recipe trains, on what; empty without data.
+
+    Args:
+        recipe: recipe of the run.
+        model: facts about its model; None: not known yet.
+    """
+    files, start = recipe.data.files, recipe.adapter.start
+    if not files:
+        return ""
+    name = model.name if model is not None else model_name(recipe.model.path)
+    further = tr("{name}, continued from {start}").format(name=name, start=Path(start).name) if start else name
+    data = Path(files[0]).name if len(files) == 1 else plural(len(files), "file")
+    return tr("{model} on {data}").format(model=further, data=data)
 
 
 def time_text(plan: RunPlan) -> str:

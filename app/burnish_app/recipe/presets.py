@@ -92,11 +92,11 @@ def preset_text(preset: Preset, basis: PresetBasis) -> str:
         basis: suggestion that its values come from.
     """
     if preset == "quick":
-        return tr("Only {steps} steps, to see that it learns.").format(steps=quick_steps(basis.steps))
+        return tr("{steps} steps: does it learn?").format(steps=quick_steps(basis.steps))
     if preset == "balanced":
-        return tr("{epochs:g} times through the data, as suggested.").format(epochs=basis.suggested.train.epochs)
+        return tr("{epochs:g} epochs.").format(epochs=basis.suggested.train.epochs)
     if not basis.has_held_out:
         return tr("Needs held-out rows, which tell when it is best.")
-    return tr("Up to {epochs:g} times; stops when held-out rows no longer gain, keeps the best.").format(
+    return tr("Up to {epochs:g} epochs, while held-out rows gain.").format(
         epochs=basis.suggested.train.epochs * _BEST_EPOCHS
     )

@@ -223,6 +223,15 @@ _NUMBER_ACTIONS = {
 """Texts of buttons for settings that are numbers."""
 
 
+def details_title(findings: int) -> str:
+    """Return the title of what is folded on the page Data: findings, figures and the chat template.
+
+    Args:
+        findings: number of findings.
+    """
+    return tr("Details  ·  {findings}").format(findings=plural(findings, "finding")) if findings else tr("Details")
+
+
 def action_text(setting: Setting) -> str:
     """Return the text of the button that applies a setting."""
     field = setting.key.rpartition(".")[2]

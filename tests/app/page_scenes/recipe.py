@@ -69,6 +69,12 @@ def recipe_done(window):
     _recipe(window, facts.plan())
 
 
+@scene("recipe-suggested")
+def recipe_suggested(window):
+    """A recipe as it is suggested, before anything is changed."""
+    _recipe(window, facts.plan(), edit=False)
+
+
 @scene("recipe-advanced")
 def recipe_advanced(window):
     page = _recipe(window, facts.plan())

@@ -66,14 +66,26 @@ def test_the_button_names_what_it_does():
 def test_the_note_names_the_settings_to_mend_or_the_machine_of_the_plan():
     assert "Epochs" in shown(is_valid=False, problems=("train.epochs",)).note
     assert shown(is_valid=False).note
-    assert shown(place="office", change="+1 GiB").note.startswith("office: ")
-    assert shown(change="+1 GiB").note.endswith("+1 GiB")
+    assert shown(place="office", change="+1 GiB", is_beside=False).note.startswith("office: ")
+    assert shown(change="+1 GiB", is_beside=False).note.endswith("+1 GiB")
     assert shown(plan=None, place="office").note == ""
+
+
+def test_the_verdict_stands_once():
+    """The panel beside the settings says it; above them, where it scrolls out of view, the foot does too."""
+    assert shown().note == ""
+    assert shown().pill == ("", "plain")
+    assert shown(is_beside=False).note.startswith("It fits.")
+
+
+def test_recipe_files_are_read_and_written_where_the_recipe_is_text():
+    assert set(shown().buttons) == set()
+    assert set(shown(is_toml=True).buttons) == {"import", "export"}
 
 
 def test_the_former_note_stays_until_there_is_another_plan():
     assert shown(plan=None, is_planning=True).note is None
-    assert shown(is_planning=True).note
+    assert shown(is_planning=True, is_beside=False).note
     assert shown(is_valid=False, plan=None, is_planning=True).note
 
 

@@ -28,10 +28,10 @@ def test_every_field_of_the_schema_is_shown_once_or_belongs_to_another_page():
     assert set(shown) | kept_elsewhere() == of_schema
 
 
-def test_eight_settings_come_first_between_the_name_and_the_place():
+def test_seven_settings_come_first_between_the_name_and_the_place():
     first = [field.key for field in main_fields()]
     assert first == [
-        "name", "train.epochs", "train.max_steps", "train.learning_rate", "adapter.rank", "model.quantize",
+        "name", "train.epochs", "train.learning_rate", "adapter.rank", "model.quantize",
         "data.max_length", "train.micro_batch_tokens", "task.metric", "devices.where",
     ]  # fmt: skip
 

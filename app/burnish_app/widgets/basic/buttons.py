@@ -199,6 +199,16 @@ class FoldedContent(QWidget):
         self.button.setText(f"{'▸' if folded else '▾'}  {title}")
         self.button.setAccessibleName(f"{title}, {tr('folded') if folded else tr('open')}")
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the content is unfolded."""
+        return not self.content.isHidden()
+
+    def open(self) -> None:
+        """Unfold the content."""
+        if not self.is_open:
+            self._toggle()
+
     def _toggle(self) -> None:
         self.content.setVisible(self.content.isHidden())
         self.set_title(self._title)

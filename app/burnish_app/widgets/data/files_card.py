@@ -50,7 +50,7 @@ class FilesCard(Card):
     weighed = Signal(list)
 
     def __init__(self) -> None:
-        super().__init__(tr("Files"), tr("What the model learns from."), icon_name="file")
+        super().__init__(tr("Files"), icon_name="file")
         self.setMinimumWidth(scaled_width(_FILES_PX))
         self._shown: tuple[list[str], list[float]] | None = None
         self._status: dict[int, list[FileStatus]] = {}

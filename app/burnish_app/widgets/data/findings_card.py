@@ -41,6 +41,7 @@ class FindingsCard(Card):
     Attributes:
         changed: signal with (field of the data section, new value).
         preference_changed: signal with (field of the preference section, new value).
+        count: number of findings, those about rows that were left out among them.
         rows_wanted: signal with (list of `RowPlace`, number of all rows meant, sentence that says why these).
         message_wanted: signal without arguments, emitted to write the system message that a template writes otherwise.
     """
@@ -61,6 +62,7 @@ class FindingsCard(Card):
         self._settings = QWidget()
         self._rows: dict[str, FieldRow] = {}
         self._facts: DatasetFacts | None = None
+        self.count = 0
         self._data = DataSection()
         self._settings.hide()
         fill(QVBoxLayout(self._settings), spacing_px=UNIT)
@@ -93,6 +95,7 @@ class FindingsCard(Card):
             self._lines.addWidget(
                 self._line(says, rows_text(places, count, facts), self._openers(places, count, says, facts), "muted")
             )
+        self.count = self._lines.count()
         for change in data_changes(data):
             self._lines.addWidget(self._done(change))
         if not self._lines.count():

@@ -41,14 +41,13 @@ class TemplateCard(Card):
         self.box.setAccessibleName(tr("Chat template"))
         self.box.activated.connect(self._picked)
         self._shown: tuple[str, TemplateFacts | None] = ("", None)
-        self._added = body("", "warning")
         self.message = QLineEdit()
         self.message.setAccessibleName(tr("System message for rows without one"))
         self.message.editingFinished.connect(self._write)
         self._written = ""
         self._checks = fill(QVBoxLayout(), spacing_px=UNIT // 2)
         self._extras = caption("")
-        fill(self.body, row(body(tr("Template"), "muted"), self.box, None), self._checks, self._extras, self._added)
+        fill(self.body, row(body(tr("Template"), "muted"), self.box, None), self._checks, self._extras)
         self._message_name = caption(tr("System message for rows without one"))
         fill(self.body, self._message_name, self.message, None)
 
@@ -88,10 +87,6 @@ class TemplateCard(Card):
     def _show_message(self, message: str, facts: TemplateFacts | None) -> None:
         takes = facts is not None and facts.takes_system
         adds = facts.adds if facts is not None else ""
-        self._added.setText(
-            tr('Where a row has no system message, the template writes "{adds}". Nobody wrote that.').format(adds=adds)
-        )
-        self._added.setVisible(bool(adds) and not message)
         for widget in (self._message_name, self.message):
             widget.setVisible(takes)
         self.message.setPlaceholderText(" ".join(adds.split()) or tr("none"))

@@ -20,11 +20,11 @@ from burnish_engine.contract.units import memory_size
 
 _ROW_PX = 28
 _HEADER_PX = 52
-_WIDTHS_PX = (200, 92, 108, 80, 144, 112, 80, 144)
+_WIDTHS_PX = (200, 92, 108, 112, 80)
 _MIN_NAME_PX = 96
-_DROP_COLUMNS = ((4, 7), (3, 6), (5,))  # columns that a narrow window does without, first these
-_NARROW = (1, 2, 3, 5, 6)
-_GROUP_ENDS = (0, 4, 7)  # columns after which room that is left over does no harm
+_DROP_COLUMNS = ((4,), (3,))  # columns that a narrow window does without, first these
+_NARROW = (1, 2, 3, 4)
+_GROUP_ENDS = (0, 2, 4)  # columns after which room that is left over does no harm
 
 
 class CapacityCard(Card):

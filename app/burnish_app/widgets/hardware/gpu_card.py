@@ -26,21 +26,19 @@ class GpuCard(Card):
     Args:
         gpu: facts about the GPU.
         machine: facts about its machine; the heading holds the GPU's index if there are several.
+        is_live: whether memory, temperature, power and clock stand in a live view, so that they need not stand here.
     """
 
-    def __init__(self, gpu: GpuFacts, machine: MachineFacts) -> None:
+    def __init__(self, gpu: GpuFacts, machine: MachineFacts, *, is_live: bool = False) -> None:
         several = len(machine.gpus) > 1
         super().__init__(tr("GPU {index}: {name}").format(index=gpu.index, name=gpu.name) if several else gpu.name)
         if gpu.compute_capability:
             capability = caption(tr("compute {version}").format(version="{}.{}".format(*gpu.compute_capability)))
             capability.setToolTip(tr("Compute capability: which generation of NVIDIA hardware it is."))
             self.corner.addWidget(capability)
-        used = 1 - gpu.vram_free_bytes / gpu.vram_total_bytes if gpu.vram_total_bytes else 0.0
-        fill(self.body, ShareBar(used, f"{gpu.name}: {gpu_memory_text(gpu)}"), body(gpu_memory_text(gpu)))
-        users = memory_users_text(gpu.users)
-        if users:
-            self.body.addWidget(caption(users, "warning" if used > _CROWDED else "muted"))
-        self.body.addLayout(_figures(gpu))
+        if not is_live:
+            self._show_memory(gpu)
+        self.body.addLayout(_figures(gpu, is_live=is_live))
         if gpu.pcie:
             _, hint = pcie_text(gpu.pcie)
             if hint:
@@ -48,6 +46,13 @@ class GpuCard(Card):
         if gpu.mig:
             self.body.addWidget(caption(tr("It is split into instances (MIG); a run uses one of them.")))
         self.body.addStretch(1)
+
+    def _show_memory(self, gpu: GpuFacts) -> None:
+        used = 1 - gpu.vram_free_bytes / gpu.vram_total_bytes if gpu.vram_total_bytes else 0.0
+        fill(self.body, ShareBar(used, f"{gpu.name}: {gpu_memory_text(gpu)}"), body(gpu_memory_text(gpu)))
+        users = memory_users_text(gpu.users)
+        if users:
+            self.body.addWidget(caption(users, "warning" if used > _CROWDED else "muted"))
 
 
 class ShareBar(QWidget):
@@ -82,7 +87,19 @@ class ShareBar(QWidget):
             painter.drawRoundedRect(QRectF(0, 0, max(self._share * self.width(), UNIT), self.height()), 4, 4)
 
 
-def _figures(gpu: GpuFacts) -> ColumnsLayout:
+def _figures(gpu: GpuFacts, *, is_live: bool) -> ColumnsLayout:
+    known = [] if is_live else _momentary(gpu)
+    if gpu.pcie:
+        value = Value(tr("Connection"), "", tr("How it is connected to the processor."), large=False)
+        value.set(pcie_text(gpu.pcie)[0])
+        known.append(value)
+    line = columns_layout(known, 3 * UNIT)
+    line.setContentsMargins(0, UNIT, 0, 0)
+    return line
+
+
+def _momentary(gpu: GpuFacts) -> list[Value]:
+    """Make the figures that change from moment to moment."""
     known: list[Value] = []
     if gpu.temperature_c is not None:
         value = Value(tr("Temperature"), "°C", large=False)
@@ -98,10 +115,4 @@ def _figures(gpu: GpuFacts) -> ColumnsLayout:
         value = Value(tr("Clock"), best, tr("Cards run slower while they have nothing to do."), large=False)
         value.set(str(gpu.clock_mhz))
         known.append(value)
-    if gpu.pcie:
-        value = Value(tr("Connection"), "", tr("How it is connected to the processor."), large=False)
-        value.set(pcie_text(gpu.pcie)[0])
-        known.append(value)
-    line = columns_layout(known, 3 * UNIT)
-    line.setContentsMargins(0, UNIT, 0, 0)
-    return line
+    return known

@@ -48,9 +48,11 @@ class LiveView(Card):
 
     Attributes:
         remedy: signal with the `Alarm` whose remedy the person asked for.
+        began: signal without arguments, emitted when there is something to show.
     """
 
     remedy = Signal(object)
+    began = Signal()
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +93,10 @@ class LiveView(Card):
         if several or self._gpu not in history.gpus:
             self._make_choices()
         self._show_alarms(list(alarms))
+        begins = self.isHidden() and history.start is not None
         self.setVisible(history.start is not None)
+        if begins:
+            self.began.emit()
         if self.isVisible():
             self._draw()
 

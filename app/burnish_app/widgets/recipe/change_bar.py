@@ -50,7 +50,7 @@ class ChangeBar(QWidget):
         _describe(self.redo_button, tr("Redo"), changes[done] if done < len(changes) else "", "Ctrl+Y")
         self.undo_button.setEnabled(done > 0)
         self.redo_button.setEnabled(done < len(changes))
-        self.list_button.setEnabled(bool(changes))
+        self.setVisible(bool(changes))
         count = plural(len(changes), "change")
         self.list_button.setToolTip(tr("{count} since the suggestion, to go back to any").format(count=count))
         self.list_button.setAccessibleName(tr("List of {count}").format(count=count))

@@ -41,8 +41,7 @@ class FitCard(Card):
         self.speed = Value(tr("Speed"), "tokens/s", large=False)
         self.steps = Value(tr("Steps"), "", tr("Each step is one update of what is trained."), large=False)
         self.disk = Value(tr("On disk"), "", _DISK_HINT, large=False)
-        self.trained = Value(tr("Trained weights"), "", _ADAPTER_HINT, large=False)
-        self._figures = (self.time, self.speed, self.steps, self.disk, self.trained)
+        self._figures = (self.time, self.speed, self.steps, self.disk)
         figures = columns_layout(self._figures, 2 * UNIT, line_px=UNIT, even=True)
         figures.setContentsMargins(0, UNIT // 2, 0, UNIT // 2)
         self.body.addLayout(figures)
@@ -101,25 +100,16 @@ class FitCard(Card):
             where: what to call the other machine that the plan is for; empty: this one.
         """
         self._show_figures(shown=True)
-        self.trained.setToolTip(_FULL_HINT if full_fine_tuning else _ADAPTER_HINT)
         self._state.setText(where or plan.speed_source)
         self._state.setToolTip(plan.speed_source)
         self.verdict.setText(say(fit_sentence(plan)))
         set_tone(self.verdict, "" if plan.fits else "error")
         free = memory_size(plan.memory_free_bytes)
-        device = tr("{device} of {where}").format(device=plan.device, where=where) if where else plan.device
-        text = (
-            tr("{memory_bytes} of the {free} that are free on the {device}.")
-            if plan.fits
-            else tr("{memory_bytes} are needed, {free} are free on the {device}.")
-        )
-        self.memory.setText(
-            text.format(
-                memory_bytes=memory_size(plan.memory_bytes),
-                free=free,
-                device=device,
-            )
-        )
+        text = tr("{memory_bytes} of {free} free.") if plan.fits else tr("{memory_bytes} needed, {free} free.")
+        memory = text.format(memory_bytes=memory_size(plan.memory_bytes), free=free)
+        device = tr("{device} of {where}.").format(device=plan.device, where=where) if where else plan.device
+        self.memory.setText(f"{memory} {device}" if where else memory)
+        self.memory.setToolTip(device)
         parts = [MemorySegment(part.name[:1].upper() + part.name[1:], part.bytes, part.note) for part in plan.memory]
         self.bar.show_parts(parts, plan.memory_free_bytes)
         self.time.set(duration_text(plan.total_seconds) if plan.total_seconds is not None else "–")
@@ -136,7 +126,11 @@ class FitCard(Card):
                 disk_hint=_DISK_HINT, disk_free_bytes=file_size(plan.disk_free_bytes)
             )
         )
-        self.trained.set(count_text(plan.trainable_parameters))
+        self.steps.setToolTip(
+            tr("Each step is one update of {count} weights. {what}").format(
+                count=count_text(plan.trainable_parameters), what=_FULL_HINT if full_fine_tuning else _ADAPTER_HINT
+            )
+        )
         set_tone(self._state, "muted")
         clear(self._messages)
         for problem in plan.problems:
@@ -145,9 +139,7 @@ class FitCard(Card):
             what = tr("Training") if full_fine_tuning else tr("The adapter")
             self._messages.addWidget(caption(tr("{what} reaches {text}.").format(what=what, text=plan.coverage.text)))
         if plan.host_bytes:
-            host = tr("{host_bytes} of {host_free_bytes} free system memory.").format(
-                host_bytes=memory_size(plan.host_bytes), host_free_bytes=memory_size(plan.host_free_bytes)
-            )
-            self._messages.addWidget(caption(tr("Beside it, {host}").format(host=host)))
+            host = tr("+ {host_bytes} system memory").format(host_bytes=memory_size(plan.host_bytes))
+            self._messages.addWidget(caption(host))
         for note in plan.notes:
             self._messages.addWidget(caption(plain_words(note)))

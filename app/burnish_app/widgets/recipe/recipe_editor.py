@@ -40,17 +40,19 @@ class RecipeEditor(Card):
     wanted_all = Signal()
 
     def __init__(self, history: RecipeHistory, page: Page) -> None:
-        super().__init__(tr("Settings"), tr("Suggested for the machine, your data and the target."), icon_name="recipe")
+        super().__init__(tr("Settings"), icon_name="recipe")
         self.busy = BusyLine(tr("Choosing a recipe for machine and data ..."), can_cancel=True)
         self.busy.hide()
         self.presets = PresetBar()
         self.form, self.toml = RecipeForm(), TomlEditor()
+        self.form.edited.connect(lambda _key: self._offer_all())
         self.form.edited.connect(self.edited)
         self.toml.edited.connect(lambda: self.edited.emit(""))
         self.toml.hide()
         self.changes = ChangeBar(history)
         self.corner.addWidget(self.changes)
-        self.corner.addWidget(quiet(tr("Take all suggestions"), self.wanted_all.emit))
+        self.take_all = quiet(tr("Take all suggestions"), self.wanted_all.emit)
+        self.corner.addWidget(self.take_all)
         self.view = Segmented(tr("Settings as"), [("form", tr("Form")), ("toml", tr("TOML"))])
         self.view.choose("form")
         self.corner.addWidget(self.view)
@@ -87,6 +89,7 @@ class RecipeEditor(Card):
         """
         self.form.show_recipe(recipe)
         self.form.show_suggestion(suggested, reasons)
+        self._offer_all()
         if self.is_toml:
             self.toml.show_recipe(recipe)
 
@@ -108,7 +111,12 @@ class RecipeEditor(Card):
         self.toml.setVisible(toml)
         self.form.setVisible(not toml)
 
+    def _offer_all(self) -> None:
+        """Offer to take all suggestions where a setting is not as suggested."""
+        self.take_all.setVisible(self.form.differing > 0)
+
     def _search(self) -> None:
         if not self.is_toml:
+            self.form.all_settings.open()
             self.form.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
             self.form.search.selectAll()

@@ -8,7 +8,7 @@ from typing import Any
 
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QFrame, QLineEdit, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLineEdit, QScrollArea, QVBoxLayout, QWidget
 
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
@@ -33,9 +33,10 @@ from burnish_app.recipe.recipe_relevance import (
 from burnish_app.recipe.search import found_fields
 from burnish_app.recipe.value_reasons import value_reason
 from burnish_app.state.objectives import OBJECTIVE, choose_objective, known_objective
+from burnish_app.widgets.basic.buttons import FoldedContent
 from burnish_app.widgets.basic.layouts import fill, lay_out_now
-from burnish_app.widgets.basic.text import body, caption, heading
-from burnish_app.widgets.recipe.fields.field_group import FieldGroup
+from burnish_app.widgets.basic.text import body, caption
+from burnish_app.widgets.recipe.fields.field_group import FieldGroup, not_as_suggested
 from burnish_app.widgets.recipe.fields.field_row import FieldRow, is_undo_override
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.facts.advice import ModelFacts, RunPlan
@@ -56,6 +57,8 @@ class RecipeForm(QWidget):
     Attributes:
         edited: signal with the field's key, emitted with every change; `recipe()` is None while a value is invalid.
         search: line that searches all settings.
+        all_settings: title that unfolds the search and all settings by section.
+        differing: number of settings that are not as suggested.
     """
 
     edited = Signal(str)
@@ -89,24 +92,16 @@ class RecipeForm(QWidget):
         self.search.textChanged.connect(self._search)
         self._hits = caption("")
         self._hits.hide()
-        rule = QFrame()
-        rule.setProperty("look", "rule")
-        layout = fill(
-            QVBoxLayout(self),
-            self.other_problems,
-            self._main,
-            UNIT,
-            self._offered,
-            rule,
-            heading(tr("All other settings")),
-            self.search,
-            self._hits,
-            spacing_px=UNIT,
-        )
+        self.differing = 0
+        self.all_settings = FoldedContent()
+        fill(self.all_settings.lines, self.search, self._hits, spacing_px=UNIT)
         for fold in self.folds.values():
             fold.opened.connect(self._fill_soon)
-            layout.addWidget(fold)
-        layout.addStretch(1)
+            self.all_settings.lines.addWidget(fold)
+        fill(
+            QVBoxLayout(self), self.other_problems, self._main, UNIT, self._offered, self.all_settings, None,
+            spacing_px=UNIT,
+        )  # fmt: skip
         self._layout_timer = QTimer(self, singleShot=True, interval=0)
         self._layout_timer.timeout.connect(self._lay_out)
         self._timer = QTimer(self, interval=0)
@@ -176,6 +171,7 @@ class RecipeForm(QWidget):
         """
         group = self._group_of(key)
         if group.button is not None:
+            self.all_settings.open()
             group.open()
         if key not in self.rows:
             self._make_row(self._fields[key], group)
@@ -193,7 +189,7 @@ class RecipeForm(QWidget):
             outer = outer.parentWidget()
         rows = [widget for row in self.rows.values() if row.isVisible() for widget in row.inner_widgets()]
         groups = [widget for group in self._groups for widget in group.inner_widgets()]
-        lay_out_now([*rows, *groups, *around])
+        lay_out_now([*rows, *groups, self.all_settings.content, self.all_settings, *around])
 
     def _fill_soon(self) -> None:
         self._timer.start()
@@ -251,8 +247,16 @@ class RecipeForm(QWidget):
         for fold in self.folds.values():
             fold.show_changed(sum(self._differs(field) for field in fold.fields))
             if any(field.key in self._problems for field in fold.fields):
+                self.all_settings.open()
                 fold.open()
+        self._name_all()
         self._layout_timer.start()
+
+    def _name_all(self) -> None:
+        """Say in the title of all settings how many of those that are folded are not as suggested."""
+        self.differing = sum(self._differs(field) for field in self._fields.values())
+        folded = sum(self._differs(field) for fold in self.folds.values() for field in fold.fields)
+        self.all_settings.set_title(not_as_suggested(tr("All settings"), folded))
 
     def _differs(self, field: RecipeField) -> bool:
         return self._suggested is not None and field.read(self._values) != field.read(self._suggested)

@@ -106,7 +106,6 @@ class DevicesSection(Section):
         "cluster, from this machine or from its login node. sky, or sky:GPU: SkyPilot. hf, or hf:FLAVOR: Hugging Face "
         "Jobs. The run is followed here, and its result is brought back.",
         label="Where to run",
-        note={HERE: "On this machine. Or on another (ssh:HOST), a cluster (slurm) or a rented GPU (sky, hf)."},
         page="first", order=9, max_length=300,
     )  # fmt: skip
     timeout_hours: float = setting(
@@ -156,7 +155,7 @@ class Recipe(Section):
 
     version: Literal[1] = setting(RECIPE_VERSION, "Version of the recipe format.", page="none")
     name: str = setting(
-        "", "What to call the run. Empty: named by model and time.", label="Name of the run", zero="by model and time",
+        "", "What to call the run. Empty: named by model and time.", label="Name of the run", zero="automatic",
         page="first", max_length=100,
     )  # fmt: skip
     model: ModelSection = setting(ModelSection, "Which model to start from.", label="Base model")

@@ -82,7 +82,7 @@ class TrainSection(Section):
         0, "Stop after this many optimizer steps. 0: no limit.", label="Stop after (optimizer steps)", unit="steps",
         zero="off",
         note={0: "Trains all epochs. A number ends the run sooner."},
-        page="first", order=2, step=Step(10), ge=0, le=10**9,
+        step=Step(10), ge=0, le=10**9,
     )  # fmt: skip
     max_tokens: int = setting(
         0, "Stop before training on more tokens than this. 0: no limit.", label="Stop after (tokens)", unit="tokens",

@@ -3,7 +3,6 @@
 import pytest
 from app.facts import machine_facts as machines
 from app.facts import page_facts as facts
-from app.pages.test_hardware import words
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QAccessible, QWheelEvent
 from PySide6.QtWidgets import QApplication, QStyle, QStyleOptionSpinBox
@@ -15,7 +14,6 @@ from burnish_app.widgets.recipe.change_bar import ChangeBar
 from burnish_app.widgets.recipe.last_change import LastChange
 from burnish_app.widgets.recipe.preset_bar import PresetBar
 from burnish_app.widgets.recipe.recipe_form import RecipeForm
-from burnish_app.widgets.recipe.run_preview import RunPreview
 from burnish_app.widgets.recipe.toml_editor import TomlEditor
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -263,14 +261,3 @@ def test_a_text_is_a_recipe_once_it_can_be_read(qtbot, theme):
     editor.show_recipe(Recipe())
     assert editor.text.toPlainText().strip() == dump_recipe(Recipe()).strip()
     assert "TOML" not in editor.problem.text()
-
-
-def test_the_preview_names_the_adapter_that_is_gone_on_from(qtbot, theme):
-    preview, recipe = RunPreview(), Recipe()
-    qtbot.addWidget(preview)
-    preview.show_recipe(recipe, None, None)
-    assert "rank 16" in words(preview)
-    adapter = recipe.adapter.model_copy(update={"start": "/runs/support-first"})
-    preview.show_recipe(recipe.model_copy(update={"adapter": adapter}), None, None)
-    assert "support-first" in words(preview)
-    assert "rank" not in words(preview), "it has a rank of its own"

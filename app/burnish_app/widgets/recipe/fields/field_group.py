@@ -111,8 +111,11 @@ class FieldGroup(QWidget):
     def _name_button(self) -> None:
         if self.button is None:
             return
-        title = self._title
-        if self._changed:
-            title = tr("{title}  ·  {count} not as suggested").format(title=title, count=self._changed)
+        title = not_as_suggested(self._title, self._changed)
         self.button.setText(f"{'▾' if self._is_shown else '▸'}  {title}")
         self.button.setAccessibleName(f"{title}, {tr('open') if self._is_shown else tr('folded')}")
+
+
+def not_as_suggested(title: str, count: int) -> str:
+    """Return a title with how many of the settings below it are not as suggested; the title alone if all are."""
+    return tr("{title}  ·  {count} not as suggested").format(title=title, count=count) if count else title

@@ -47,10 +47,11 @@ def data_done(window):
 
 @scene("data-lower")
 def data_lower(window):
-    """Further down the page: findings and figures."""
+    """Further down the page: row lengths, and the findings."""
     page = _inspected(window, facts.dataset())
+    page.details.open()
     settle()
-    page.findChild(QScrollArea).ensureWidgetVisible(page.lengths)
+    page.findChild(QScrollArea).ensureWidgetVisible(page.findings)
 
 
 @scene("data-end")
@@ -60,6 +61,7 @@ def data_end(window):
     report = facts.dataset_report()
     template = report.template.model_copy(update={"adds": adds})
     page = _inspected(window, facts.dataset(report=report.model_copy(update={"template": template})))
+    page.details.open()
     settle()
     page.findChild(QScrollArea).ensureWidgetVisible(page.template)
 
@@ -118,6 +120,7 @@ def data_mixed(window):
     _table(page, facts.chat_columns())
     page.rows.preview.tokens.setChecked(True)
     _rendered(page)
+    page.details.open()
     page.findings._toggle()
     settle()
     page.findChild(QScrollArea).ensureWidgetVisible(page.findings)

@@ -150,8 +150,10 @@ def recipe_offers(window):
 
 @scene("recipe-all")
 def recipe_all(window):
-    """The lower end of the form."""
+    """The lower end of the form, with all settings open."""
     page = _recipe(window, facts.plan(), edit=False)
+    page.form.all_settings.open()
+    settle()
     bar = page.findChild(QScrollArea).verticalScrollBar()
     bar.setValue(bar.maximum())
 

@@ -50,6 +50,7 @@ def test_pages_stay_within_the_budget(qtbot, qapp, large, make_client, theme, bu
             qtbot.wait(400)
         form = window.page("recipe").form
         window.go_to("recipe")
+        form.all_settings.open()
         for fold in form.folds.values():
             fold.button.click()
             qtbot.wait(60)

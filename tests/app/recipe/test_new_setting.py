@@ -98,7 +98,7 @@ def test_its_values_are_checked(glaze):
 
 
 def test_it_is_found_worded_and_stepped(glaze):
-    assert main_fields()[4].key == "glaze.coats"  # behind the name, two of order 1 and 2, and another of order 3
+    assert main_fields()[3].key == "glaze.coats"  # behind the name, one of order 1, and another of order 3
     assert [one.key for one in dict(folded_sections())["Glazing"]] == ["glaze.finish"]
     for words in ("coats", "layers of glaze", "kiln"):
         assert "glaze.coats" in found_fields(all_fields(), words)

@@ -39,8 +39,8 @@ def test_a_quick_look_is_shorter_than_a_short_run():
 
 
 def test_each_preset_says_how_long_it_trains():
-    assert ["30 steps" in preset_text("quick", BASIS), "3 times" in preset_text("balanced", BASIS)] == [True, True]
-    assert "6 times" in preset_text("best", BASIS)
+    assert ["30 steps" in preset_text("quick", BASIS), "3 epochs" in preset_text("balanced", BASIS)] == [True, True]
+    assert "6 epochs" in preset_text("best", BASIS)
 
 
 def test_without_held_out_rows_there_is_no_best():

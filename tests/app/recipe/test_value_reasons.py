@@ -59,7 +59,6 @@ def test_what_a_rate_and_a_length_mean_follows_the_value():
 def test_a_suggested_value_without_a_reason_of_the_engine_s_has_one():
     assert value_reason("model.quantize", values(), values(), None)
     assert note_text("train.max_steps", values())
-    assert note_text("devices.where", values())
     assert not note_text("train.max_steps", values(train={"max_steps": 5}))
 
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QHBoxLayout
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.question import Question
 from burnish_app.look.language import tr
+from burnish_app.look.tokens import UNIT
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.buttons import secondary
-from burnish_app.widgets.basic.card import Card
+from burnish_app.widgets.basic.card import Card, IconChip
 from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.pill import Pill
-from burnish_app.widgets.basic.text import body
+from burnish_app.widgets.basic.text import body, heading
+from burnish_app.widgets.basic.wrapping import FlowLayout
 from burnish_app.wording.machine_text import machine_summary
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.model_requests import MachineRequest
 
 
 class MachineCard(Card):
-    """Says in two lines what this machine trains on, and whether its check-up passed.
+    """Says in a line what this machine trains on, and whether its check-up passed.
 
     Args:
         client: connection to the engine.
@@ -33,14 +35,18 @@ class MachineCard(Card):
     opened = Signal()
 
     def __init__(self, client: EngineClient, bench: Workbench) -> None:
-        super().__init__(tr("Hardware"), icon_name="hardware")
+        super().__init__()
+        self.setAccessibleName(tr("Hardware"))
         self._bench = bench
         self._machines = Question(client, self, self._found, lambda _failure: None)
         self.verdict = Pill()
-        self.corner.addWidget(self.verdict)
         self.device = body("", "muted")
         self.open_button = secondary(tr("What fits here"), self.opened.emit, "open")
-        self.body.addLayout(fill(QHBoxLayout(), (self.device, 1), (self.open_button, 0, Qt.AlignmentFlag.AlignTop)))
+        name = heading(tr("Hardware"))
+        name.setWordWrap(False)
+        head = fill(FlowLayout(UNIT, 2), name, self.verdict)
+        named = fill(QVBoxLayout(), head, self.device, spacing_px=2)
+        fill(self.body, fill(QHBoxLayout(), IconChip("hardware"), (named, 1), self.open_button, spacing_px=UNIT + 4))
         bench.changed.connect(lambda name: self._show() if name == "machine" else None)
         self._show()
 

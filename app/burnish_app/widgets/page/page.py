@@ -99,7 +99,7 @@ class Page(QWidget):
         self.name_label = ElidedLabel(self.title, size_px=TITLE_PX, bold=True, expands=False)
         self.state_pill = Pill()
         self.tabs: PageTabs | None = None
-        self._named, self.corner = FlowLayout(UNIT + 4, UNIT // 2), QHBoxLayout()
+        self._name_line, self.corner = FlowLayout(UNIT + 4, UNIT // 2), QHBoxLayout()
         self.subtitle = body("", "muted")
         self.subtitle.hide()
         self._notices = QVBoxLayout()
@@ -190,7 +190,7 @@ class Page(QWidget):
         """
         self.tabs = PageTabs(tabs, self.key)
         self.tabs.chosen.connect(self.go_to)
-        self._named.insertWidget(0, self.tabs)
+        self._name_line.insertWidget(0, self.tabs)
         self.set_name("")
 
     def set_state(self, text: str, tone: PillTone = "plain") -> None:
@@ -362,7 +362,7 @@ class Page(QWidget):
         self._banner = None
 
     def _make_head(self) -> QVBoxLayout:
-        named = fill(self._named, self.name_label, self.state_pill)
+        named = fill(self._name_line, self.name_label, self.state_pill)
         guide = quiet("?", self.help_asked.emit)
         guide.setToolTip(tr("Guide to this page (F1)"))
         guide.setAccessibleName(tr("Guide to this page"))

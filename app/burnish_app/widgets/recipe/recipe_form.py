@@ -318,6 +318,8 @@ class RecipeForm(QWidget):
 
     def _search(self, text: str) -> None:
         self.found = found_fields(self._fields.values(), text)
+        if text:
+            self.all_settings.open()
         for group in self._groups:
             hits = None if self.found is None else sum(field.key in self.found for field in group.fields)
             group.show_found(hits)

@@ -6,8 +6,11 @@ from app.facts import data_facts as facts
 
 @pytest.fixture
 def page(window):
+    """The page with its details open."""
     window.go_to("data")
-    return window.page("data")
+    made = window.page("data")
+    made.details.open()
+    return made
 
 
 @pytest.fixture

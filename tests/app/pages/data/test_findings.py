@@ -101,14 +101,29 @@ def test_a_system_message_that_nobody_wrote_is_told_and_another_can_be_written(
     report = report.model_copy(update={"template": template, "findings": [slips]})
     answers.result("inspect", dataset=facts.dataset(report=report))
     window.take([file])
-    qtbot.waitUntil(lambda: 'writes "You are Lamp."' in words(page.template))
     qtbot.waitUntil(lambda: page.status == "done")
+    assert page.template.message.placeholderText() == "You are Lamp."
+    page.details.button.click()
     press(page.findings, "Write another")
     assert page.template.message.hasFocus()
     qtbot.keyClicks(page.template.message, "Answer briefly.")
     qtbot.keyClick(page.template.message, Qt.Key.Key_Return)
     assert bench.recipe.data.system_prompt == "Answer briefly."
-    qtbot.waitUntil(lambda: "Nobody wrote that" not in words(page.template))
+
+
+def test_findings_are_folded_and_counted_until_no_row_is_left(qtbot, answers, readable, window, file):
+    window.go_to("data")
+    page = window.page("data")
+    answers.result("inspect", dataset=facts.dataset())
+    window.take([file])
+    qtbot.waitUntil(lambda: page.status == "done")
+    assert not page.details.is_open
+    assert f"{page.findings.count} findings" in page.details.button.text()
+    assert page.findings.count > 3
+    answers.result("inspect", dataset=facts.dataset(train_rows=0))
+    press(page.files, "Remove")
+    window.take([file])
+    qtbot.waitUntil(lambda: page.details.is_open)
 
 
 @pytest.mark.full

@@ -27,6 +27,7 @@ def form(qtbot, theme):
     made = RecipeForm()
     qtbot.addWidget(made)
     made.resize(620, 900)
+    made.all_settings.open()
     made.show()
     return made
 
@@ -135,6 +136,18 @@ def test_a_search_shows_what_has_no_use_now_and_says_so(qtbot, form):
     form.row("train.optimizer").editor.setCurrentText("Muon")
     form.search.setText("momentum")
     assert form.row("train.momentum").editor.isEnabled()
+
+
+def test_all_settings_are_one_title_until_they_are_wanted(qtbot, form):
+    form.all_settings.button.click()
+    assert not form.search.isVisible()
+    form.show_suggestion(Recipe(), {})
+    form.show_recipe(Recipe.model_validate({"train": {"seed": 7, "epochs": 9.0}}))
+    assert "1 not as suggested" in form.all_settings.button.text(), "the epochs are in view"
+    assert form.differing == 2
+    form.search.setText("seed")  # as by Ctrl+F
+    assert form.search.isVisible()
+    qtbot.waitUntil(lambda: "train.seed" in shown(form))
 
 
 def test_a_search_without_a_hit_says_so(qtbot, form):

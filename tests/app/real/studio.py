@@ -114,7 +114,7 @@ class Studio:
         else:
             self.press(window.sidebar.button(row_of(key)))
             if tabs_of(key):
-                self.wait(lambda: window.page(window.shown_key).tabs is not None)
+                self.wait(lambda: window.shown_key == row_of(key))
                 self.press(window.page(window.shown_key).tabs.tab(key))
         self.wait(lambda: window.shown_key == key)
         return window.page(key)

@@ -69,6 +69,7 @@ def another_role_is_rendered_at_once(studio, page, bench):
 
 def leave_out_copies(studio, page, bench):
     finding = next(one for one in bench.dataset.report.findings if one.kind == "duplicates")
+    studio.press(page.details.button)
     assert finding.rows == 4
     studio.wait(lambda: "Lines 61, 62, 63, 64 of faq.jsonl" in words(page))
     used = bench.dataset.report.used_rows

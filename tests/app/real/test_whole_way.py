@@ -78,7 +78,7 @@ def drop_the_data(studio, window, file):
     facts = window.bench.dataset
     assert facts.train_rows + facts.validation_rows == 3000
     view = page.rows.preview.view
-    studio.wait(lambda: page.facts.isVisible() and view.toPlainText())
+    studio.wait(lambda: page.details.isVisible() and view.toPlainText())
     shown = view.toPlainText()
     assert any(learned for _, learned in view._pieces)
     page.rows.table.setFocus()

@@ -31,7 +31,7 @@ class HardwarePanel(PanelFrame):
         self.setAccessibleName(page.title)
         self.close_button = quiet(tr("Close"), self.closed.emit)
         page.corner.addWidget(self.close_button, 0, Qt.AlignmentFlag.AlignTop)
-        fill(QVBoxLayout(self), page, margins_px=1)
+        fill(QVBoxLayout(self), page, margins_px=(1, 1, 1, EDGE_PX))  # the corners are round
 
     @override
     def open_above(self, corner: QPoint) -> None:

@@ -90,6 +90,7 @@ class DataPage(Page):
         self.parts |= {"busy": self.files.busy, "held_out": self.held_out}
         self.column.addWidget(self.lengths)
         self.details = FoldedContent()
+        self.details.set_title(details_title(0))
         fill(self.details.lines, self.findings, self.facts, self.template, spacing_px=GAP_PX)
         self.column.addWidget(self.details)
         self.set_primary(tr("Next: the recipe"), self._go_on, "next")

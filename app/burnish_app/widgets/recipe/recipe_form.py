@@ -94,6 +94,7 @@ class RecipeForm(QWidget):
         self._hits.hide()
         self.differing = 0
         self.all_settings = FoldedContent()
+        self.all_settings.set_title(tr("All settings"))
         fill(self.all_settings.lines, self.search, self._hits, spacing_px=UNIT)
         for fold in self.folds.values():
             fold.opened.connect(self._fill_soon)

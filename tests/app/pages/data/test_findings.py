@@ -103,7 +103,6 @@ def test_a_system_message_that_nobody_wrote_is_told_and_another_can_be_written(
     window.take([file])
     qtbot.waitUntil(lambda: page.status == "done")
     assert page.template.message.placeholderText() == "You are Lamp."
-    page.details.button.click()
     press(page.findings, "Write another")
     assert page.template.message.hasFocus()
     qtbot.keyClicks(page.template.message, "Answer briefly.")

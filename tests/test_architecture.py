@@ -98,8 +98,8 @@ SUBFOLDERS = {
     ),
     "burnish_app.state": ("saved", "."),
     "burnish_app.widgets": (
-        "basic", "page", "activity", "charts", "export", "hardware", "model", "recipe", "runs", "try_out", "data",
-        "compare", "sweep", "duel", "guide", "engine",
+        "basic", "page", "activity", "charts", "export", "hardware", "model", "recipe", "runs", "rewards", "try_out",
+        "data", "compare", "sweep", "duel", "guide", "engine",
     ),
     "burnish_engine.advise": ("facts", "predict", "plan", "suggest"),
     "burnish_engine.cli": (".", "machine", "prepare", "training", "results", "start"),

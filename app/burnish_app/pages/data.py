@@ -172,7 +172,7 @@ class DataPage(Page):
         dataset = self._shown_dataset()
         if dataset is not None and objective != self.bench.recipe.preference.objective:
             self.clear_banner()
-            self.bench.set_objective(objective, dataset.shape)
+            self.bench.set_objective(objective, dataset)
             self._inspection.inspect_dataset()
             self._show()
 
@@ -189,9 +189,9 @@ class DataPage(Page):
     def _offer_objective(self) -> None:
         """Choose the usual objective for preferences that were recognized, as long as the recipe does not say one."""
         dataset = self.bench.dataset
-        offered = offered_objectives(dataset.shape) if dataset is not None else ()
-        if dataset is not None and offered and is_open(self.bench.recipe):
-            self.bench.set_objective(offered[0], dataset.shape)
+        usual = next(iter(offered_objectives(dataset)), "sft")
+        if dataset is not None and usual != "sft" and is_open(self.bench.recipe):
+            self.bench.set_objective(usual, dataset)
 
     def _take_path(self) -> None:
         path = typed_path(self.files.path.text())
@@ -335,7 +335,7 @@ class DataPage(Page):
 
     def _show_objectives(self, dataset: DatasetFacts) -> None:
         objective = self.bench.recipe.preference.objective
-        self.objective.show_objectives(offered_objectives(dataset.shape), objective, dataset.shape)
+        self.objective.show_objectives(offered_objectives(dataset), objective, dataset)
 
     def _show_findings(self, dataset: DatasetFacts) -> None:
         self.findings.show_facts(dataset, self.bench.recipe.data)

@@ -29,6 +29,7 @@ from burnish_app.widgets.recipe.recipe_draft import RecipeDraft
 from burnish_app.widgets.recipe.recipe_editor import RecipeEditor
 from burnish_app.widgets.recipe.recipe_files import RecipeFiles
 from burnish_app.widgets.recipe.run_start import RunStart
+from burnish_app.widgets.rewards.rewards_editor import RewardsEditor
 from burnish_engine.contract.facts.advice import RunPlan, Suggestion
 from burnish_engine.contract.facts.machine import MachineFacts
 from burnish_engine.contract.recipe.recipe import Recipe
@@ -91,6 +92,9 @@ class RecipePage(Page):
         self.side.column.addWidget(self.fit)
         self.place = PlaceCard(self.there)
         self.side.column.addWidget(self.place)
+        self.rewards = RewardsEditor(client, bench, self)
+        self.rewards.rewritten.connect(self._rewrite)
+        self.column.addWidget(self.rewards.card)
         self.column.addWidget(self.settings)
         self.parts |= {"busy": self.settings.busy}
         self.set_primary(tr("Start training"), self._press_primary, "rocket")
@@ -377,6 +381,7 @@ class RecipePage(Page):
         )
 
     def _show(self) -> None:
+        self.rewards.show_recipe(self.bench.recipe)
         self.apply(page_state(self._facts()))
 
     def _show_as(self, view: str) -> None:

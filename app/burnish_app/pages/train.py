@@ -21,6 +21,7 @@ from burnish_app.widgets.basic.card import EmptyState
 from burnish_app.widgets.basic.to_come import NothingYet
 from burnish_app.widgets.hardware.run_hardware import RunHardware
 from burnish_app.widgets.page.page import Page
+from burnish_app.widgets.rewards.judged_replies_card import JudgedRepliesCard
 from burnish_app.widgets.runs.run_beginning import RunBeginning
 from burnish_app.widgets.runs.run_charts import RunCharts
 from burnish_app.widgets.runs.run_figures import RunFigures
@@ -81,6 +82,8 @@ class TrainPage(Page):
         self.hardware, self.task = RunHardware(), TaskCard()
         self.add_parts(nothing=self.nothing, figures=self.figures, beginning=self.beginning, charts=self.charts)
         self.column.addWidget(self.task)
+        self.judged = JudgedRepliesCard()
+        self.column.addWidget(self.judged)
         self.column.addWidget(self.hardware)
         self.add_parts(log=self.log)
         self.copy = self.add_secondary(tr("Copy details"), self._copy_details, "copy", "copy")
@@ -158,6 +161,7 @@ class TrainPage(Page):
         self._follower.follow(self.bench.run)
         self.verdict.draw(self._events, EarlyStoppingSettings())
         self._draw_task()
+        self.judged.draw(self._events)
         self.charts.draw(self._events, self._samples)
         self.hardware.show_run(self._samples, self._events.evaluations)
         self._show()
@@ -325,6 +329,7 @@ class TrainPage(Page):
         """Draw what stands around the charts."""
         if self._summary is None:
             return
+        self.judged.draw(self._events)
         self.hardware.show_run(self._samples, self._events.evaluations)
         failed = self._summary.standing == "failed"
         self.verdict.draw(

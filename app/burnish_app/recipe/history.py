@@ -144,7 +144,7 @@ def change_text(before: Recipe, after: Recipe) -> str:
         names = ", ".join(setting_term(key) for key in keys[:3])
         return f"{names} ..." if len(keys) > 3 else names
     if not keys:
-        return ""
+        return tr("Rewards") if before.reward != after.reward else ""
     field = fields[keys[0]]
     return tr("{name}: {old} → {new}").format(
         name=setting_term(field.key), old=_short(field, field.read(old)), new=_short(field, field.read(new))

@@ -55,12 +55,16 @@ def offered_settings(
 
 def _preference_offers(values: Values, dataset: DatasetFacts | None) -> dict[str, str]:
     objective, shape = values["preference"]["objective"], dataset.shape if dataset is not None else ""
-    offered = offered_objectives(shape)
+    offered = offered_objectives(dataset)
     if objective == "sft" and not offered:
         return {}
     reason, rows = objective_reason(objective, shape), shape_text(shape)
     if objective == "sft":
         reason = tr("Your rows are {rows}. {reason}").format(rows=rows, reason=reason)
+        if "grpo" in offered:
+            reason = tr("Your rows have replies that can be checked, so rewards can teach them too (GRPO).")
+    elif objective == "grpo":
+        return {"preference.objective": reason}
     elif shape and objective not in offered:
         reason = tr("Your rows are {rows}, which this objective cannot learn from.").format(rows=rows)
     return {

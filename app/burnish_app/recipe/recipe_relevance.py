@@ -93,10 +93,7 @@ def fitting_choices(field: RecipeField, values: Values) -> tuple[str, ...]:
         field: field with choices.
         values: recipe as nested tables; not necessarily valid.
     """
-    objective = values["preference"]["objective"]
-    if field.key == "preference.objective" and objective != "grpo":  # its rewards are written into the file
-        return tuple(choice for choice in field.choices if choice != "grpo")
-    fitting = LOSS_TYPES.get(objective) if field.key == "preference.loss_type" else None
+    fitting = LOSS_TYPES.get(values["preference"]["objective"]) if field.key == "preference.loss_type" else None
     return fitting or field.choices
 
 

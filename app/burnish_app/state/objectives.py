@@ -6,6 +6,8 @@ from typing import Any, cast, get_args
 
 from pydantic import ValidationError
 
+from burnish_engine.contract.facts.data_report import TaskHint
+from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_preference import (
     OBJECTIVES_OF,
@@ -14,6 +16,7 @@ from burnish_engine.contract.recipe.recipe_preference import (
     shape_to_read,
     usual_preference,
 )
+from burnish_engine.contract.recipe.recipe_reinforce import usual_rewards
 from burnish_engine.contract.recipe.recipe_task import TaskSection
 
 OBJECTIVE = "preference.objective"
@@ -25,13 +28,24 @@ _SAME: dict[frozenset[str], tuple[str, ...]] = {
 """Settings that mean the same to two objectives and have the same usual value, so that a person's own value stays."""
 
 
-def offered_objectives(shape: str) -> tuple[Objective, ...]:
-    """Return the objectives that can learn from rows of a shape, the usual one first; empty: there is no choice.
+def offered_objectives(dataset: DatasetFacts | None) -> tuple[Objective, ...]:
+    """Return the objectives to choose from for a dataset, the usual one first; empty: there is no choice.
+
+    Rewards are offered where the rows' own replies can be checked.
 
     Args:
-        shape: shape of the dataset, as its facts say.
+        dataset: facts about the rows; None: not known.
     """
-    return OBJECTIVES_OF.get(shape, ())
+    if dataset is None:
+        return ()
+    return OBJECTIVES_OF.get(dataset.shape) or (("sft", "grpo") if task_of(dataset) is not None else ())
+
+
+def task_of(dataset: DatasetFacts | None) -> TaskHint | None:
+    """Return how replies to a dataset's prompts can be checked; None: not known."""
+    report = dataset.report if dataset is not None else None
+    has_rows = report is not None and (report.task_fit is None or report.task_fit.usable_rows > 0)
+    return report.task if report is not None and has_rows else None
 
 
 def known_objective(name: str) -> Objective:
@@ -51,20 +65,23 @@ def is_open(recipe: Recipe) -> bool:
     return recipe.preference.objective == "sft" and recipe.data.shape == "auto"
 
 
-def with_objective(recipe: Recipe, objective: Objective, shape: str) -> Recipe:
+def with_objective(recipe: Recipe, objective: Objective, shape: str, task: TaskHint | None = None) -> Recipe:
     """Return the recipe with another objective and all that follows from it (`choose_objective`).
 
     Args:
         recipe: recipe to change.
         objective: new objective.
         shape: shape of the dataset; empty: not known.
+        task: how its replies can be checked; None: not known.
     """
     values = recipe.model_dump()
-    choose_objective(values, objective, shape)
+    choose_objective(values, objective, shape, task)
     return Recipe.model_validate(values)
 
 
-def choose_objective(values: dict[str, Any], objective: Objective, shape: str) -> None:
+def choose_objective(
+    values: dict[str, Any], objective: Objective, shape: str, task: TaskHint | None = None
+) -> None:
     """Choose an objective in a recipe, in place, with all that follows from it.
 
     It gets its usual settings; those that mean the same to it and to the former objective stay.
@@ -73,6 +90,7 @@ def choose_objective(values: dict[str, Any], objective: Objective, shape: str) -
         values: recipe as nested tables; other settings may be invalid.
         objective: new objective.
         shape: shape of the dataset; empty: not known, so that it is taken to be what the former objective learns from.
+        task: how its replies can be checked; None: not known.
     """
     former: Objective = values["preference"]["objective"]
     if objective != former:
@@ -80,6 +98,8 @@ def choose_objective(values: dict[str, Any], objective: Objective, shape: str) -
         usual = usual_preference(objective).model_dump()
         values["preference"].update({name: value for name, value in usual.items() if name not in same})
     values["data"]["shape"] = shape_to_read(objective, shape or _shape_of(former))
+    if values["preference"]["objective"] == "grpo" != former:
+        _choose_rewards(values, task)
     fit_to_objective(values)
 
 
@@ -94,6 +114,7 @@ def fit_to_objective(values: dict[str, Any]) -> None:
 
     A pass gets room for both replies of a pair. What compares with the model as it was trains an adapter, since the
     model without it is the reference. Replies labeled good or bad are not scored by what the rows themselves reply.
+    Only rewards are learned with rewards, and they need a score of the task.
 
     Args:
         values: recipe as nested tables; other settings may be invalid.
@@ -106,6 +127,35 @@ def fit_to_objective(values: dict[str, Any]) -> None:
         values["adapter"]["method"] = "lora"
     if section.learns_labels and _compares(values["task"]):
         values["task"]["metric"] = "none"
+    if section.learns_rewards:
+        _fit_to_rewards(values)
+    else:
+        values["reward"] = []
+
+
+def _choose_rewards(values: dict[str, Any], task: TaskHint | None) -> None:
+    """Score the task as its rows suggest, unless it is scored already, and reward what is scored."""
+    if values["task"]["metric"] == "none" and task is not None:
+        values["task"]["metric"] = task.metric
+    values["reward"] = [one.model_dump() for one in usual_rewards(values["task"]["metric"])]
+
+
+def _fit_to_rewards(values: dict[str, Any]) -> None:
+    train, reinforce, longest = values["train"], values["reinforce"], values["data"]["max_length"]
+    if values["task"]["metric"] == "none":
+        values["task"]["metric"] = "exact_match"
+    room = [longest, reinforce["max_tokens"], train["micro_batch_tokens"]]
+    if all(isinstance(tokens, int) for tokens in room):
+        train["micro_batch_tokens"] = max(train["micro_batch_tokens"], longest + reinforce["max_tokens"])
+    if train["optimizer"] == "schedule_free":
+        train["optimizer"] = "adamw"
+    if values["data"]["learn"] == "everything":
+        values["data"]["learn"] = "responses"
+    if values["adapter"]["method"] == "full":
+        reinforce["kl_weight"] = 0.0
+    values["adapter"]["dropout"] = 0.0
+    values["evaluation"]["patience"] = 0
+    values["devices"]["strategy"] = "single"
 
 
 def _compares(task: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-from burnish_app.state.objectives import with_objective
+from burnish_app.state.objectives import task_of, with_objective
 from burnish_app.state.preferences import studio_dir
 from burnish_app.state.saved.dataset_inputs import DatasetInputs, dataset_choices, dataset_inputs
 from burnish_app.state.saved.saved_work import LastWork, SavedWork
@@ -271,7 +271,7 @@ class Workbench(QObject):
         update: dict[str, Any] = {"files": list(files), "weights": kept if set(kept) - {1.0} else []}
         if data.files[:1] != files[:1]:
             update |= {"shape": "auto", "columns": []}
-            self._recipe = self._recipe.model_copy(update={"preference": PreferenceSection()})
+            self._recipe = self._recipe.model_copy(update={"preference": PreferenceSection(), "reward": []})
         self.change_data(**update)
 
     def set_validation_files(self, files: list[str]) -> None:
@@ -291,14 +291,14 @@ class Workbench(QObject):
             train = train.model_copy(update={"micro_batch_tokens": longest})
         self.set_recipe(self._recipe.model_copy(update={"data": data, "train": train}))
 
-    def set_objective(self, objective: Objective, shape: str) -> None:
-        """Choose what is learned from preferences.
+    def set_objective(self, objective: Objective, dataset: DatasetFacts) -> None:
+        """Choose what is learned.
 
         Args:
             objective: value of the recipe's preference.objective.
-            shape: shape of the dataset.
+            dataset: facts about the rows that it is learned from.
         """
-        self.set_recipe(with_objective(self._recipe, objective, shape))
+        self.set_recipe(with_objective(self._recipe, objective, dataset.shape, task_of(dataset)))
 
     def change_preference(self, field: str, value: float) -> None:
         """Change a number of the recipe's preference section.

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import as_sentence, decimal_text, percent, plural
-from burnish_engine.contract.facts.data_report import FileStatus, RowPlace, Setting, TemplateFacts
+from burnish_engine.contract.facts.data_report import FileStatus, RowPlace, Setting, TaskHint, TemplateFacts
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.serve.replies import Preview
@@ -135,10 +135,22 @@ _OBJECTIVES = {
     ),
     "grpo": (
         tr("Try and be rewarded (GRPO)"),
-        tr("The model writes replies of its own, and rewards of the recipe file judge them."),
+        tr("The model writes replies of its own. Those that are rewarded more than others become likelier."),
     ),
 }
 """Titles of objectives, and when each is the right one."""
+_GOOD = {
+    "kto": (
+        tr("Learn only replies labeled good"),
+        tr("Ordinary training on the good replies; the others are not used."),
+    ),
+    "preference": (
+        tr("Learn only the chosen reply"),
+        tr("Ordinary training on the chosen replies; the rejected ones are not used."),
+    ),
+}
+_REPLIES = (tr("Learn the replies"), tr("Ordinary training: what the rows reply becomes likelier."))
+"""The same of ordinary training, by the shape of rows that say what is preferred, and for all others."""
 
 
 def shape_text(shape: str) -> str:
@@ -392,7 +404,7 @@ def objective_title(objective: str, shape: str) -> str:
         shape: shape of the dataset.
     """
     if objective == "sft":
-        return tr("Learn only replies labeled good") if shape == "kto" else tr("Learn only the chosen reply")
+        return _GOOD.get(shape, _REPLIES)[0]
     return _OBJECTIVES[objective][0]
 
 
@@ -404,9 +416,17 @@ def objective_reason(objective: str, shape: str) -> str:
         shape: shape of the dataset.
     """
     if objective == "sft":
-        return (
-            tr("Ordinary training on the good replies; the others are not used.")
-            if shape == "kto"
-            else tr("Ordinary training on the chosen replies; the rejected ones are not used.")
-        )
+        return _GOOD.get(shape, _REPLIES)[1]
     return _OBJECTIVES[objective][1]
+
+
+def recognized_text(shape: str, task: TaskHint | None) -> str:
+    """Say what was recognized in rows that leave a choice of objectives.
+
+    Args:
+        shape: shape of the dataset.
+        task: how its replies can be checked; None: not known.
+    """
+    if shape not in _GOOD and task is not None:
+        return tr("{says} So replies of the model can be checked.").format(says=tr(task.says))
+    return tr("Recognized: {rows}. They say what is preferred.").format(rows=SHAPES.get(shape, shape))

@@ -142,6 +142,8 @@ class AdviceRequests:
         self, request: SuggestRequest, chosen: ChosenModel | None, preference: PreferenceSection, job: Job
     ) -> DatasetFacts | None:
         """Inspect the files, tokenized by the requested model where it is available, else by the embedded one."""
+        if preference.learns_rewards:
+            preference = PreferenceSection()  # its rows are read as those of replies that are learned
         recipe = Recipe(
             model=ModelSection(path=chosen.path if chosen and chosen.here else "embedded"),
             data=_read_as(request).model_copy(
@@ -173,4 +175,4 @@ def _read_as(request: SuggestRequest) -> DataSection:
 def _own_preference(request: SuggestRequest) -> PreferenceSection | None:
     """Return what the person's recipe says is learned; None where it leaves that open."""
     recipe = read_recipe_text(request.recipe) if request.recipe else Recipe()
-    return recipe.preference if recipe.preference.is_active or recipe.data.shape != "auto" else None
+    return recipe.preference if recipe.preference.objective != "sft" or recipe.data.shape != "auto" else None

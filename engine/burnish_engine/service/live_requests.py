@@ -21,7 +21,7 @@ from burnish_engine.contract.facts.machine import Checkup
 from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
-from burnish_engine.contract.serve.data_requests import InspectRequest
+from burnish_engine.contract.serve.data_requests import InspectRequest, TryRewardsRequest
 from burnish_engine.contract.serve.messages import Result
 from burnish_engine.contract.serve.model_requests import (
     AdapterRequest,
@@ -123,6 +123,15 @@ class LiveRequests:
         if result.dataset is not None:
             self._plans.remember(recipe, result.dataset)
         return result
+
+    def try_rewards(self, request: TryRewardsRequest, job: Job) -> Result:
+        """Try a recipe's rewards, in a process that ends with the trial: its memory is wanted for training."""
+        self._chat.end_if_idle()
+        trials = Child("burnish_engine.service.trial_worker", "trial process")
+        try:
+            return trials.ask(request, job, about="the rewards of the recipe")
+        finally:
+            trials.close()
 
     def chat(self, request: ChatRequest, job: Job) -> Result:
         """Stream a reply."""

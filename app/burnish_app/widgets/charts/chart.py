@@ -7,6 +7,7 @@ its own, so that a page with several does not hold up the window.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from PySide6.QtCore import QEvent, QObject, QPoint, QPointF, QRect, QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import (
@@ -114,6 +115,15 @@ class Chart(QWidget):
         """
         self.content.show(curves, limit, marks)
         self._content_changed()
+
+    def name_lines(self, names: Mapping[str, str]) -> None:
+        """Give lines other names; `set_curves` follows.
+
+        Args:
+            names: key of the line to its name.
+        """
+        for key, name in names.items():
+            self.content.lines[key] = replace(self.content.lines[key], label=name)
 
     def set_window(self, window: int) -> None:
         """Average the smoothed line over this number of steps; 1: do not draw it."""

@@ -1,4 +1,4 @@
-"""The card that offers what can be learned from preferences, each objective with its reason."""
+"""The card that offers what can be learned from the rows, each objective with its reason."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from PySide6.QtWidgets import QButtonGroup, QRadioButton
 
 from burnish_app.look.language import tr
 from burnish_app.look.theme import UNIT
+from burnish_app.state.objectives import task_of
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.choice_card import ChoiceCard
 from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import caption
 from burnish_app.widgets.basic.wrapping import columns_layout
-from burnish_app.wording.data_text import SHAPES, objective_reason, objective_title
+from burnish_app.wording.data_text import objective_reason, objective_title, recognized_text
+from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe_preference import Objective
 
 
@@ -28,9 +30,7 @@ class ObjectiveCard(Card):
     chosen = Signal(str)
 
     def __init__(self) -> None:
-        super().__init__(
-            tr("What it shall learn from them"), tr("These rows say what is preferred."), icon_name="scale"
-        )
+        super().__init__(tr("What it shall learn from them"), icon_name="scale")
         self._shown: tuple[object, ...] = ()
         self.buttons: dict[str, QRadioButton] = {}
         self._recognized = caption("")
@@ -38,21 +38,22 @@ class ObjectiveCard(Card):
         fill(self.body, self._recognized, self._choices)
         self.hide()
 
-    def show_objectives(self, offered: Sequence[Objective], current: Objective, shape: str) -> None:
+    def show_objectives(self, offered: Sequence[Objective], current: Objective, dataset: DatasetFacts) -> None:
         """Show the objectives to choose from.
 
         Args:
             offered: objectives, the usual one first; empty hides the card.
             current: objective of the recipe.
-            shape: shape of the dataset.
+            dataset: facts about the rows.
         """
+        shape, recognized = dataset.shape, recognized_text(dataset.shape, task_of(dataset))
         self.setVisible(bool(offered))
-        if (tuple(offered), current, shape) == self._shown or not offered:
+        if (tuple(offered), current, recognized) == self._shown or not offered:
             return
-        self._shown = tuple(offered), current, shape
+        self._shown = tuple(offered), current, recognized
         clear(self._choices)
         group, self.buttons = QButtonGroup(self), {}
-        self._recognized.setText(tr("Recognized: {rows}.").format(rows=SHAPES.get(shape, shape)))
+        self._recognized.setText(recognized)
         for objective in offered:
             card = ChoiceCard(objective_title(objective, shape), objective_reason(objective, shape))
             card.button.setChecked(objective == current)

@@ -32,7 +32,7 @@ from burnish_app.recipe.recipe_relevance import (
 )
 from burnish_app.recipe.search import found_fields
 from burnish_app.recipe.value_reasons import value_reason
-from burnish_app.state.objectives import OBJECTIVE, choose_objective, known_objective
+from burnish_app.state.objectives import OBJECTIVE, choose_objective, known_objective, task_of
 from burnish_app.widgets.basic.buttons import FoldedContent
 from burnish_app.widgets.basic.layouts import fill, lay_out_now
 from burnish_app.widgets.basic.text import body, caption
@@ -222,7 +222,7 @@ class RecipeForm(QWidget):
         key, before = row.field.key, deepcopy(self._values)
         if key == OBJECTIVE:
             shape = self._dataset.shape if self._dataset is not None else ""
-            choose_objective(self._values, known_objective(row.value()), shape)
+            choose_objective(self._values, known_objective(row.value()), shape, task_of(self._dataset))
         else:
             row.field.write(self._values, row.value())
         if key == "devices.strategy":

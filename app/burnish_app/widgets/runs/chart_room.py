@@ -41,6 +41,7 @@ class ChartRoom(QWidget):
 
     def __init__(self, large: Chart, small: Sequence[Chart], pinned: PinnedValues) -> None:
         super().__init__()
+        self._usual = large, tuple(small)
         self._large, self._small, self._pinned = large, tuple(small), pinned
         self._enlarged: Chart | None = None
         self._without: set[Chart] = set()
@@ -50,8 +51,7 @@ class ChartRoom(QWidget):
         self._cards = {chart: _in_card(chart) for chart in (large, *small)}
         for card in self._cards.values():
             card.setParent(self)  # shown without one it would be a window
-        for chart in small:
-            self._cards[chart].setMinimumWidth(_MIN_PX)
+        self._set_widths()
         self._side, self._below = QVBoxLayout(), ColumnsLayout(GAP_PX, GAP_PX, even=True, fill=True)
         self._side.setSpacing(GAP_PX)
         self._top = QBoxLayout(QBoxLayout.Direction.LeftToRight)
@@ -70,6 +70,21 @@ class ChartRoom(QWidget):
         self._page_px = page_px
         self._arrange()
         self._lay_out()
+
+    def set_large(self, chart: Chart) -> None:
+        """Make another chart the large one; the usual one becomes the last of the small ones. `arrange` follows."""
+        if chart is not self._large:
+            large, small = self._usual
+            self._top.removeWidget(self._cards[self._large])
+            self._top.insertWidget(0, self._cards[chart], 2)
+            others = tuple(one for one in small if one is not chart)
+            self._large, self._small = chart, small if chart is large else (*others, large)
+            self._set_widths()
+            self._arranged = ()
+
+    def _set_widths(self) -> None:
+        for chart, card in self._cards.items():
+            card.setMinimumWidth(0 if chart is self._large else _MIN_PX)
 
     def set_shown(self, chart: Chart, *, shown: bool) -> None:
         """Show or hide a chart, such as one without data. `arrange` follows."""

@@ -9,12 +9,14 @@ from PySide6.QtCore import QTimer
 
 from burnish_app.curves.hardware_curves import HardwareCurves, hardware_curves
 from burnish_app.curves.preference_curves import PreferenceCurves, preference_curves
+from burnish_app.curves.reward_curves import RewardCurves, reward_curves
 from burnish_app.curves.run_curves import RunCurves, run_curves
 from burnish_app.curves.ticks import TickText
 from burnish_app.look.language import tr
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.widgets.charts.lines import ChartLine
 from burnish_app.widgets.runs.linked_charts import LinkedCharts
+from burnish_app.widgets.runs.reward_charts import RewardCharts
 from burnish_app.wording.numbers import count_text, decimal_text
 from burnish_engine.contract.run.fold import RunState
 from burnish_engine.contract.run.hardware_log import HardwareHistory
@@ -95,6 +97,7 @@ class RunCharts(LinkedCharts):
             from_zero=True,
             small=True,
         )
+        self.rewards = RewardCharts(self._chart, plain_value, plain_number)
         self._preferences = (self.margin, self.accuracy, self.log_prob, self.kl)
         self.rate = self._small("rate", tr("Learning rate"), 3, learning_rate_text, tick_text=learning_rate_text)
         self.grad_norm = self._small("grad_norm", tr("Gradient norm"), 2, lambda norm: f"{norm:.3g}", smooth=True)
@@ -121,7 +124,9 @@ class RunCharts(LinkedCharts):
         self.clock = self._small("clock", tr("Clock"), 2, lambda clock: f"{clock:,.0f} MHz", unit="MHz")
         self.load = self._small("load", tr("GPU load"), 1, lambda load: f"{load:.0f} %", unit="%")
         self._sampled = (self.temperature, self.power, self.clock, self.load)
-        self.small = (*self._preferences, self.rate, self.grad_norm, self.speed, self.memory, *self._sampled)
+        self.small = (
+            *self.rewards.charts, *self._preferences, self.rate, self.grad_norm, self.speed, self.memory, *self._sampled,
+        )  # fmt: skip
         self._arrange(self.loss, self.small)
         self._parts: list[Callable[[], None]] = []
         self._next = QTimer(self, singleShot=True, interval=0)
@@ -138,13 +143,14 @@ class RunCharts(LinkedCharts):
         if state.starts[:1] != self._run:  # another run
             self._run = state.starts[:1]
             self.link.forget()
-            for chart in (self.loss, self.margin, self.accuracy, self.grad_norm, self.speed):
+            for chart in (self.loss, self.rewards.reward, self.margin, self.accuracy, self.grad_norm, self.speed):
                 chart.set_window(default_window(state.total_steps))
         curves = self.curves = run_curves(state)
         self.link.set_axis(curves.axis)
         self.loss.set_curves({"loss": curves.loss, "held_out": curves.held_out}, marks=curves.marks)
         parts = [
             lambda: self._draw_steps(curves),
+            lambda: self._draw_rewards(reward_curves(state)),
             lambda: self._draw_preferences(preference_curves(state)),
             lambda: self._draw_hardware(curves, hardware_curves(samples, curves.axis)),
             self.pinned.refresh,
@@ -167,6 +173,13 @@ class RunCharts(LinkedCharts):
         self.rate.set_curves({"rate": curves.learning_rate})
         self.grad_norm.set_curves({"grad_norm": curves.grad_norm})
         self.speed.set_curves({"speed": curves.tokens_per_s})
+
+    def _draw_rewards(self, found: RewardCurves) -> None:
+        """Draw the charts of a run that learns from rewards; others do not have them."""
+        shown = self.rewards.draw(found)
+        for chart in self.rewards.charts:
+            self.room.set_shown(chart, shown=chart in shown)
+        self.room.set_large(self.rewards.reward if shown else self.loss)
 
     def _draw_preferences(self, found: PreferenceCurves) -> None:
         """Draw the charts of a run that learns from preferences; others do not have them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from statistics import fmean
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QSizePolicy
@@ -26,6 +27,7 @@ from burnish_engine.contract.serve.replies import RunSummary
 from burnish_engine.contract.smoothing import default_window, newest_mean
 from burnish_engine.contract.units import memory_size
 
+_ROUNDS = 10  # rounds of replies that figures are means of
 _LOOKS: dict[Tone, Look] = {
     "plain": "",
     "live": "accent",
@@ -82,6 +84,10 @@ class RunFigures(Card):
                 "good or bad, of those that it judges as labeled."
             ),
         )
+        self.reward = Value(tr("Reward, mean"), hint=tr("Mean reward of the replies of the newest steps."))
+        self.writing = Value(
+            tr("Writing"), "tokens/s", tr("Tokens of its own replies a second, which it learns from then.")
+        )
         self.speed = Value(
             tr("Speed"), "tokens/s", tr("Real tokens a second, padding excluded, mean of the last steps.")
         )
@@ -91,9 +97,11 @@ class RunFigures(Card):
         fill(self.body, top, self.bar)
         self._values = (
             self.step,
+            self.reward,
             self.loss,
             self.held_out,
             self.preferred,
+            self.writing,
             self.speed,
             self.memory,
             self.elapsed,
@@ -142,6 +150,7 @@ class RunFigures(Card):
         self.bar.set_share(None if preparing else done / total if total else 0.0)
         self.step.set(f"{done:,}", tr("of {total:,}").format(total=total) if total else "")
         self._draw_loss(state, summary)
+        self._draw_rewards(state)
         speed = newest_mean(state.steps.tokens_per_s.values(), 10)
         self.speed.set(count_text(speed) if math.isfinite(speed) else "–")
         size, _, unit = memory_size(state.peak_bytes).partition(" ") if state.peak_bytes else ("–", "", "")
@@ -169,12 +178,20 @@ class RunFigures(Card):
         self.slower.setText(why)
         self.slower.setVisible(bool(why))
 
+    def _draw_rewards(self, state: RunState) -> None:
+        """Show what the newest replies of a run earn that learns from rewards; others have none."""
+        newest = state.rewards.items()[-_ROUNDS:]
+        self.reward.set(f"{fmean(one.reward for one in newest):.2f}" if newest else "–")
+        speeds = [one.tokens_per_s for one in newest if one.tokens_per_s]
+        self.writing.set(count_text(fmean(speeds)) if speeds else "–")
+
     def _draw_loss(self, state: RunState, summary: RunSummary) -> None:
         window = default_window(state.total_steps)
         losses = state.steps.loss.values()
         loss = newest_mean(losses, window) if losses else summary.state.loss
         bad = bool(losses) and not math.isfinite(losses[-1])
-        self.loss.set(tr("not a number") if bad else _loss(loss), tone="error" if bad else "")
+        text = "–" if state.rewards else _loss(loss)  # of rewards it says nothing
+        self.loss.set(tr("not a number") if bad else text, tone="error" if bad else "")
         evaluations = state.evaluations.loss.values()
         held_out = state.result[1] if state.result else summary.state.evaluation_loss
         accuracy = state.of_result(state.evaluations.accuracy)

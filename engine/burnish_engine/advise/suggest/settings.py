@@ -26,6 +26,7 @@ from burnish_engine.contract.recipe.recipe_data import DataSection
 from burnish_engine.contract.recipe.recipe_evaluation import EvaluationSection
 from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.contract.recipe.recipe_preference import Objective, PreferenceSection
+from burnish_engine.contract.recipe.recipe_reinforce import ReinforceSection, RewardSection, usual_rewards
 from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
 from burnish_engine.scoring.recognize import suggested_section
@@ -69,7 +70,8 @@ def propose(inputs: FitInputs, *, separate_validation: bool = False) -> Suggeste
     train, data, adapter = fit.recipe.train, fit.recipe.data, fit.recipe.adapter
     step_tokens = _step_tokens(work, machine, train.epochs)
     accumulation = max(1, round(step_tokens / _pass_tokens(work, train.micro_batch_tokens)))
-    steps = _steps(work, train, accumulation)
+    learns_rewards = fit.recipe.preference.learns_rewards
+    steps = fit.plan.steps if learns_rewards else _steps(work, train, accumulation)
     if dataset and not separate_validation:
         data = data.model_copy(update={"validation_share": held_out_share(dataset)})
     step_s = accumulation * _pass_tokens(work, train.micro_batch_tokens) / max(fit.plan.tokens_per_s, 1e-9)
@@ -81,7 +83,7 @@ def propose(inputs: FitInputs, *, separate_validation: bool = False) -> Suggeste
         }
     )
     evaluation = EvaluationSection(every=_evaluate_every(steps))
-    task = task_section(dataset)
+    task = fit.recipe.task if learns_rewards else task_section(dataset)
     settings.recipe = fit.recipe.model_copy(
         update={
             "task": task,
@@ -102,6 +104,12 @@ def task_section(dataset: DatasetFacts | None) -> TaskSection:
     if report is None or report.task is None or (report.task_fit is not None and not report.task_fit.usable_rows):
         return TaskSection()
     return suggested_section(report.task)
+
+
+def _rewarded_task(dataset: DatasetFacts | None) -> TaskSection:
+    """Choose how replies are scored that are learned from by rewards; a run cannot do without a score."""
+    task = task_section(dataset)
+    return task if task.is_active else TaskSection(metric="exact_match")
 
 
 def quick_fit(inputs: FitInputs) -> RecipeFit | None:
@@ -157,6 +165,11 @@ def _start_recipe(inputs: FitInputs) -> Recipe:
     length = wanted_length(dataset, spec.max_context)
     if not machine.gpus:
         length = min(length, CPU_ROW_TOKENS)
+    task, reinforce, rewards = TaskSection(), ReinforceSection(), list[RewardSection]()
+    if preference.learns_rewards:
+        task = _rewarded_task(dataset)
+        reinforce, rewards = ReinforceSection(max_tokens=task.max_tokens), usual_rewards(task.metric)
+        length += task.max_tokens  # the model's own replies may be longer than the rows'
     work = workload(dataset, length) if dataset else None
     return Recipe(
         model=ModelSection(path=inputs.path),
@@ -169,6 +182,9 @@ def _start_recipe(inputs: FitInputs) -> Recipe:
             precision=_precision(machine),
         ),
         preference=preference,
+        reinforce=reinforce,
+        reward=rewards,
+        task=task,
         target=inputs.target,
         devices=device_section(machine),
     )

@@ -44,8 +44,8 @@ def suggest(
         str,
         typer.Option(
             metavar="NAME",
-            help="What to learn of preferences: dpo, kto, orpo, simpo, or sft for good replies as they stand. Empty: "
-            "the usual one for the rows.",
+            help="What to learn of preferences: dpo, kto, orpo, simpo, or sft for good replies as they stand; grpo: "
+            "from rewards for own replies. Empty: the usual one for the rows.",
         ),
     ] = "",
     target: KindOption = "laptop",
@@ -64,11 +64,6 @@ def suggest(
     from burnish_engine.advise.suggest.suggest import suggest as make
     from burnish_engine.hardware.probe import probe
 
-    if objective == "grpo":
-        raise UsageError(
-            "The objective grpo is not suggested: it needs rewards, which only you can choose.",
-            "Write it into a recipe, as the guide's page on reinforcement shows.",
-        )
     if objective and objective not in get_args(Objective):
         raise UsageError(f"{objective} is no objective.", f"Give --objective one of {', '.join(get_args(Objective))}.")
     wanted = cast("Objective | None", objective or None)
@@ -123,7 +118,7 @@ def _facts(files: list[str], held_out: list[str], model: str, objective: Objecti
 
                 return profile_dataset(files, held_out, model, objective=aim, progress=show)
 
-            found = profile(objective or "sft")
+            found = profile("sft" if objective in (None, "grpo") else objective)
             usual = None if objective else proposed_objective(found.shape)
             return profile(usual) if usual else found
     except DataError as error:

@@ -8,6 +8,7 @@ from pydantic import field_validator, model_validator
 
 from burnish_engine.contract.recipe.checks.patterns import check_pattern
 from burnish_engine.contract.recipe.recipe_section import Section, setting, unless, when
+from burnish_engine.contract.recipe.recipe_task import TaskMetric
 
 RewardKind = Literal["task", "keys", "distance", "format", "tags", "length", "script", "python"]
 _LATER = {
@@ -194,3 +195,14 @@ class RewardSection(Section):
         if any(not tag.replace("-", "_").isidentifier() for tag in self.tags):
             raise ValueError(f"tags must be names, such as think, not {self.tags}")
         return self
+
+
+def usual_rewards(metric: TaskMetric) -> list[RewardSection]:
+    """Return rewards for a task that is scored by a metric: beside the score, a graded one where there is one."""
+    match metric:
+        case "number":
+            return [RewardSection(), RewardSection(kind="distance", weight=0.5)]
+        case "json":
+            return [RewardSection(weight=0.5), RewardSection(kind="keys")]
+        case _:
+            return [RewardSection()]

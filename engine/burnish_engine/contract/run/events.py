@@ -270,6 +270,14 @@ class JudgedReply(Record):
     reward: Number
 
 
+class JudgedGroup(Record):
+    """The replies to one prompt, shortened."""
+
+    prompt: str = Field(description="The end of the turns before them.")
+    reward: Number = Field(description="Mean reward of its replies.")
+    replies: list[JudgedReply] = Field(default=[], description="The best replies, the worst one last.")
+
+
 class RewardsGiven(_Event):
     """Replies that the model wrote while training were rewarded and learned from."""
 
@@ -296,6 +304,8 @@ class RewardsGiven(_Event):
     judged_s: Number = Field(description="Time in which they were rewarded, seconds.")
     best: JudgedReply | None = Field(default=None, description="The reply with the highest reward.")
     worst: JudgedReply | None = Field(default=None, description="The reply with the lowest reward.")
+    best_group: JudgedGroup | None = Field(default=None, description="The prompt with the highest mean reward.")
+    worst_group: JudgedGroup | None = Field(default=None, description="The prompt with the lowest mean reward.")
 
     @property
     def tokens_per_s(self) -> float:

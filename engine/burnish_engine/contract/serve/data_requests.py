@@ -47,6 +47,17 @@ class PreviewRequest(ProtocolRequest):
     index: int = Field(default=0, ge=0, description="Rows of the file before it.")
 
 
+class TryRewardsRequest(ProtocolRequest):
+    """Let the recipe's model reply to the first rows of a run, and judge the replies by its rewards. Result: `trial`.
+
+    The model is loaded for it, and freed afterwards.
+    """
+
+    method: Literal["try_rewards"] = "try_rewards"
+    recipe: str = Field(description='TOML, with preference.objective = "grpo".')
+    rows: int = Field(default=10, ge=1, le=100)
+
+
 class OffersRequest(ProtocolRequest):
     """Ask the place that a recipe names for its machines, and plan the run on each. Nothing is sent. Result: `offers`.
 
@@ -77,4 +88,12 @@ class EstimateRequest(ProtocolRequest):
     )
 
 
-RequestsOnData = InspectRequest | ColumnsRequest | RowsRequest | PreviewRequest | EstimateRequest | OffersRequest
+RequestsOnData = (
+    InspectRequest
+    | ColumnsRequest
+    | RowsRequest
+    | PreviewRequest
+    | EstimateRequest
+    | OffersRequest
+    | TryRewardsRequest
+)

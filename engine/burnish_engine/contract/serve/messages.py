@@ -24,6 +24,7 @@ from burnish_engine.contract.facts.export_forecast import ExportForecast
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.hardware import HardwareLine
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
+from burnish_engine.contract.facts.reward_trial import RewardTrial
 from burnish_engine.contract.facts.sweeps import SweepFile, SweepPlan
 from burnish_engine.contract.facts.votes import VoteCount
 from burnish_engine.contract.run.comparison import RunsComparison
@@ -87,6 +88,7 @@ class Result(ProtocolLine):
     columns: FileColumns | None = None
     rows: RowPage | None = None
     preview: Preview | None = None
+    trial: RewardTrial | None = None
     plan: RunPlan | None = None
     offers: PlaceOffers | None = None
     what_fits: DeviceCapacity | None = None

@@ -22,6 +22,7 @@ from burnish_engine.contract.facts.hardware import (
     MemoryUsers,
     SampledGpu,
 )
+from burnish_engine.contract.facts.reward_trial import RewardTrial, TriedRow
 from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.contract.recipe.recipe_section import field_limits
 from burnish_engine.contract.recipe.sweep import SweepSetting
@@ -44,6 +45,8 @@ _PARTS: tuple[type[BaseModel], ...] = (
     ExportJob,
     FileColumns,
     Preview,
+    RewardTrial,
+    TriedRow,
     Reply,
     DeviceCapacity,
     ModelCapacity,

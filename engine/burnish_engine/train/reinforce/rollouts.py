@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from burnish_engine.contract.best_fit import best_fit_decreasing
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.run.events import JudgedReply, RewardsGiven
+from burnish_engine.contract.run.events import JudgedGroup, JudgedReply, RewardsGiven
 from burnish_engine.data.tokens.pack import MicroBatch, ReplyTerms, micro_batch
 from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.models.generation.generate import reply_groups
@@ -30,6 +30,7 @@ from burnish_engine.train.reinforce.reward_sum import RewardSum, Scores
 
 _TRIED = 10  # rows
 _SHOWN = 300  # characters of a prompt or reply in an event
+_SHOWN_OF_GROUP = 3  # replies of a group in an event
 Floats = npt.NDArray[np.float32]
 
 
@@ -249,11 +250,12 @@ class Rollouts:
 
     def _event(self, tried: Sequence[TriedReply], scores: Scores, *, dropped: int) -> RewardsGiven:
         best, worst = int(scores.total_N.argmax()), int(scores.total_N.argmin())
-
-        def shown(place: int) -> JudgedReply:
-            prompt, reply = tried[place].prompt[-_SHOWN:], tried[place].text[:_SHOWN]
-            return JudgedReply(prompt=prompt, reply=reply, reward=float(scores.total_N[place]))
-
+        judged = [
+            JudgedReply(prompt=one.prompt[-_SHOWN:], reply=one.text[:_SHOWN], reward=float(reward))
+            for one, reward in zip(tried, scores.total_N, strict=True)
+        ]
+        each = self.recipe.reinforce.replies
+        means = scores.total_N.reshape(-1, each).mean(axis=1)
         return RewardsGiven(
             step=0,
             reward=float(scores.total_N.mean()),
@@ -266,8 +268,10 @@ class Rollouts:
             cut_replies=sum(not one.ended for one in tried),
             written_s=0.0,
             judged_s=0.0,
-            best=shown(best),
-            worst=shown(worst),
+            best=judged[best],
+            worst=judged[worst],
+            best_group=_group(judged, int(means.argmax()), each),
+            worst_group=_group(judged, int(means.argmin()), each),
         )
 
 
@@ -294,6 +298,17 @@ def prepare_rollouts(
     prompts = find_prompts(recipe, documents, wanted, rewards)
     left_out = f"No replies are written to some rows ({prompts.left_out_text})." if prompts.left_out else ""
     return Rollouts(recipe, documents, prompts.rows, tokenizer, rewards, start), left_out
+
+
+def _group(judged: Sequence[JudgedReply], number: int, each: int) -> JudgedGroup:
+    """Return a group's best replies and its worst one; of equal replies, the first."""
+    ranked = sorted(judged[number * each : (number + 1) * each], key=lambda one: -one.reward)
+    shown = [*ranked[: min(_SHOWN_OF_GROUP, each) - 1], ranked[-1]]
+    return JudgedGroup(
+        prompt=ranked[0].prompt,
+        reward=sum(one.reward for one in ranked) / each,
+        replies=[one.model_copy(update={"prompt": ""}) for one in shown],
+    )
 
 
 def _joined(known: Sequence[Floats] | None, places: Sequence[int]) -> Floats | None:

@@ -14,6 +14,7 @@ from burnish_engine.contract.facts.reward_trial import RewardTrial, TriedRow
 
 TRIED_ROWS = 10
 """Rows of a trial."""
+_NO_BUTTON = ButtonState(is_enabled=False)
 _LONGEST = 240  # characters of a text that is shown
 
 
@@ -81,7 +82,7 @@ class RewardsState:
     can_add: bool = False
     can_remove: bool = False
     is_busy: bool = False
-    button: ButtonState = ButtonState()
+    button: ButtonState = _NO_BUTTON
     verdict: tuple[str, Tone] = ("", "plain")
     tried: tuple[TriedText, ...] = ()
 

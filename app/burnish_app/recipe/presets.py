@@ -58,7 +58,8 @@ def with_preset(recipe: Recipe, preset: Preset, basis: PresetBasis) -> Recipe:
         longest = round((basis.steps or 0) * _BEST_EPOCHS)
         every = max(longest // _BEST_LOOKS, 1) if longest else suggested.evaluation.every or 50
         train |= {"epochs": suggested.train.epochs * _BEST_EPOCHS, "max_steps": 0, "max_tokens": 0}
-        evaluation |= {"every": every, "patience": _BEST_PATIENCE}
+        patience = 0 if recipe.preference.learns_rewards else _BEST_PATIENCE  # its loss is not what it learns
+        evaluation |= {"every": every, "patience": patience}
     return recipe.model_copy(
         update={
             "train": recipe.train.model_copy(update=train),
@@ -97,6 +98,8 @@ def preset_text(preset: Preset, basis: PresetBasis) -> str:
         return tr("{epochs:g} epochs.").format(epochs=basis.suggested.train.epochs)
     if not basis.has_held_out:
         return tr("Needs held-out rows, which tell when it is best.")
+    if basis.suggested.preference.learns_rewards:
+        return tr("{epochs:g} times through the prompts.").format(epochs=basis.suggested.train.epochs * _BEST_EPOCHS)
     return tr("Up to {epochs:g} epochs, while held-out rows gain.").format(
         epochs=basis.suggested.train.epochs * _BEST_EPOCHS
     )

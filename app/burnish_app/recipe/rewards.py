@@ -1,4 +1,4 @@
-"""The rewards of a recipe as lines to edit: kind, the setting that the kind needs, and weight. Pure functions, no Qt."""
+"""The rewards of a recipe as lines to edit: kind, the setting that it needs, and weight. Pure functions, no Qt."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def with_another(lines: Sequence[RewardLine]) -> tuple[RewardLine, ...]:
     used = {line.kind for line in lines}
     if _ADDED not in used:
         return (*lines, RewardLine(_ADDED, _ADDED_SETTING, "0.2"))
-    kind = next((kind for kind in KINDS if kind not in used), "format")
-    return (*lines, RewardLine(kind))
+    unused: list[RewardKind] = [kind for kind in KINDS if kind not in used]
+    return (*lines, RewardLine(unused[0] if unused else "format"))
 
 
 def can_add(lines: Sequence[RewardLine]) -> bool:

@@ -79,9 +79,7 @@ def with_objective(recipe: Recipe, objective: Objective, shape: str, task: TaskH
     return Recipe.model_validate(values)
 
 
-def choose_objective(
-    values: dict[str, Any], objective: Objective, shape: str, task: TaskHint | None = None
-) -> None:
+def choose_objective(values: dict[str, Any], objective: Objective, shape: str, task: TaskHint | None = None) -> None:
     """Choose an objective in a recipe, in place, with all that follows from it.
 
     It gets its usual settings; those that mean the same to it and to the former objective stay.
@@ -155,7 +153,8 @@ def _fit_to_rewards(values: dict[str, Any]) -> None:
         reinforce["kl_weight"] = 0.0
     values["adapter"]["dropout"] = 0.0
     values["evaluation"]["patience"] = 0
-    values["devices"]["strategy"] = "single"
+    if values["devices"]["strategy"] != "single":
+        values["devices"] |= {"strategy": "single", "gpus": values["devices"]["gpus"][:1]}
 
 
 def _compares(task: dict[str, Any]) -> bool:

@@ -34,14 +34,6 @@ def test_the_losses_that_fit_an_objective_are_those_that_the_recipe_accepts_with
     assert sorted(fitting) == sorted(accepted)
 
 
-def test_learning_from_rewards_is_offered_only_where_the_recipe_says_so_already():
-    (field,) = (field for field in recipe_fields() if field.key == "preference.objective")
-    assert "grpo" in field.choices
-    assert "grpo" not in fitting_choices(field, values())
-    rewarded = values(preference={"objective": "grpo"}, task={"metric": "number"})
-    assert "grpo" in fitting_choices(field, rewarded)
-
-
 @pytest.mark.parametrize(
     ("key", "idle", "used"),
     [

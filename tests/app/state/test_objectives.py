@@ -1,6 +1,8 @@
 """Which objectives data offers, and what becomes of a recipe that learns by another one."""
 
 import pytest
+from app.facts import data_facts
+from app.facts.reward_facts import sums
 
 from burnish_app.recipe.suggested import with_suggestion
 from burnish_app.state.objectives import choose_objective, fit_to_objective, is_open, offered_objectives, with_objective
@@ -13,14 +15,48 @@ def recipe(**sections):
 
 
 def test_pairs_and_labels_offer_what_can_learn_from_them_the_usual_one_first():
-    assert offered_objectives("preference") == ("dpo", "orpo", "simpo", "sft")
-    assert offered_objectives("kto") == ("kto", "sft")
-    assert offered_objectives("messages") == ()
+    assert offered_objectives(data_facts.dataset(shape="preference")) == ("dpo", "orpo", "simpo", "sft")
+    assert offered_objectives(data_facts.dataset(shape="kto")) == ("kto", "sft")
+    assert offered_objectives(data_facts.dataset(shape="messages")) == ()
+    assert offered_objectives(None) == ()
+
+
+def test_rewards_are_offered_where_the_rows_replies_can_be_checked():
+    assert offered_objectives(sums()) == ("sft", "grpo")
+    fit = sums().report.task_fit.model_copy(update={"usable_rows": 0})
+    report = sums().report.model_copy(update={"task_fit": fit})
+    assert offered_objectives(sums().model_copy(update={"report": report})) == ()
+
+
+def test_learning_from_rewards_scores_what_was_recognized_and_rewards_it():
+    made = with_objective(recipe(), "grpo", "messages", sums().report.task)
+    assert made.task.metric == "number"
+    assert [one.kind for one in made.reward] == ["task", "distance"]
+    scored = with_objective(recipe(task={"metric": "json"}), "grpo", "messages", sums().report.task)
+    assert [one.kind for one in scored.reward] == ["task", "keys"]
+    unknown = with_objective(recipe(), "grpo", "messages")
+    assert unknown.task.metric == "exact_match"
+    assert with_objective(made, "sft", "messages").reward == []
+
+
+def test_what_rewards_cannot_be_learned_with_is_changed():
+    before = recipe(
+        adapter={"dropout": 0.1}, evaluation={"patience": 3, "every": 5}, train={"optimizer": "schedule_free"},
+        data={"learn": "everything", "max_length": 1024}, devices={"strategy": "data_parallel", "gpus": [0, 1]},
+    )  # fmt: skip
+    made = with_objective(before, "grpo", "messages", sums().report.task)
+    assert made.train.micro_batch_tokens >= made.data.max_length + made.reinforce.max_tokens
+
+
+def test_a_suggestion_keeps_the_rewards():
+    current = with_objective(recipe(), "grpo", "messages", sums().report.task)
+    assert with_suggestion(current, None, recipe()).reward == current.reward
+    assert with_suggestion(recipe(), None, current).reward == []
 
 
 def test_every_offered_objective_makes_a_valid_recipe_that_says_what_is_learned():
     for shape in ("preference", "kto"):
-        for objective in offered_objectives(shape):
+        for objective in offered_objectives(data_facts.dataset(shape=shape)):
             made = with_objective(recipe(), objective, shape)
             assert made.preference.objective == objective
             assert not is_open(made)

@@ -85,6 +85,11 @@ def test_both_engines_learn_from_the_same_replies_with_the_same_figures(made, re
         assert [ours.entropy, ours.kl or 0.0] == pytest.approx([theirs.entropy, theirs.kl or 0.0], rel=1e-3, abs=1e-5)
         assert (ours.kl is None) == (not reinforce)
         assert ours.dropped_groups < ours.groups == 3
+        assert ours.best_group.reward >= ours.worst_group.reward
+        for group in (ours.best_group, ours.worst_group):
+            rewards = [one.reward for one in group.replies]
+            assert rewards == sorted(rewards, reverse=True)
+            assert len(rewards) == 3
     if reinforce:
         assert len(of_kind(fast, RewardsGiven)) == 2
         assert any(event.clipped > 0 for event in of_kind(fast, RewardsGiven))

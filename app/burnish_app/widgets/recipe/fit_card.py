@@ -18,7 +18,7 @@ from burnish_app.wording.numbers import count_text, duration_text
 from burnish_app.wording.plain_words import plain_words
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.units import file_size, memory_size
-from burnish_engine.contract.wording.sentences import fit_sentence
+from burnish_engine.contract.wording.sentences import fit_sentence, time_sentence
 
 _DISK_HINT = tr("Checkpoints and what was trained. An export takes more afterwards.")
 _ADAPTER_HINT = tr("Those of the adapter. The model itself stays as it is.")
@@ -138,6 +138,9 @@ class FitCard(Card):
         if plan.coverage and plan.coverage.kinds:
             what = tr("Training") if full_fine_tuning else tr("The adapter")
             self._messages.addWidget(caption(tr("{what} reaches {text}.").format(what=what, text=plan.coverage.text)))
+        for part in plan.times:
+            if part.name == "replies":  # most of the time where rewards are learned from
+                self._messages.addWidget(caption(say(time_sentence(part, duration_text))))
         if plan.host_bytes:
             host = tr("+ {host_bytes} system memory").format(host_bytes=memory_size(plan.host_bytes))
             self._messages.addWidget(caption(host))

@@ -81,8 +81,6 @@ def _group(group: GroupText) -> QWidget:
     for reward, reply in group.replies:
         figure = body(reward, "accent")
         figure.setFixedWidth(_SUM_PX)
-        column.addLayout(
-            fill(QHBoxLayout(), (figure, 0, Qt.AlignmentFlag.AlignTop), (body(reply), 1), spacing_px=UNIT)
-        )
+        column.addLayout(fill(QHBoxLayout(), (figure, 0, Qt.AlignmentFlag.AlignTop), (body(reply), 1), spacing_px=UNIT))
     column.addStretch(1)
     return frame

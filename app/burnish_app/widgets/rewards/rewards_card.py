@@ -29,6 +29,7 @@ class RewardsCard(Card):
         edited: signal with the rewards as they were edited, a list of `RewardLine`.
         wanted: signal without arguments that asks for a trial.
         busy: line about the trial that is running.
+        shown: state that is shown.
     """
 
     edited = Signal(object)
@@ -37,7 +38,7 @@ class RewardsCard(Card):
     def __init__(self) -> None:
         super().__init__(tr("Rewards"), tr("What a reply is paid for, times its weight."), icon_name="scale")
         self.setProperty(PLACE_PROPERTY, "reinforcement.md#rewards")
-        self._tried: tuple[TriedText, ...] = ()
+        self.shown = RewardsState()
         self.rows: list[RewardRow] = []
         self._list = fill(QVBoxLayout(), spacing_px=UNIT)
         self.problem = caption("", "error")
@@ -70,6 +71,7 @@ class RewardsCard(Card):
         set_tone(self.verdict, "" if tone == "plain" else tone)
         self.verdict.setVisible(bool(text))
         self._show_tried(state.tried)
+        self.shown = state
 
     def _show_lines(self, state: RewardsState) -> None:
         while len(self.rows) > len(state.lines):
@@ -96,9 +98,8 @@ class RewardsCard(Card):
         self.edited.emit(tuple(other.line for other in self.rows if other is not reward))
 
     def _show_tried(self, tried: Sequence[TriedText]) -> None:
-        if tuple(tried) == self._tried:
+        if tuple(tried) == self.shown.tried:
             return
-        self._tried = tuple(tried)
         clear(self._replies)
         for one in tried:
             self._replies.addWidget(_reply(one))

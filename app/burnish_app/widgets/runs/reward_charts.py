@@ -28,9 +28,7 @@ class RewardCharts:
         charts: charts in order.
     """
 
-    def __init__(
-        self, chart: Callable[..., Chart], value_text: Callable[[float], str], tick_text: TickText
-    ) -> None:
+    def __init__(self, chart: Callable[..., Chart], value_text: Callable[[float], str], tick_text: TickText) -> None:
         step = ChartLine(tr("each step"))
         small = {"small": True, "tick_text": tick_text}
         share = {"unit": "%", "from_zero": True, "small": True}
@@ -46,9 +44,7 @@ class RewardCharts:
             lambda value: f"{value:.0f} %",
             **share,
         )
-        self.writing = chart(
-            tr("Writing"), {"writing": step}, count_text, unit=tr("tokens/s"), from_zero=True, **small
-        )
+        self.writing = chart(tr("Writing"), {"writing": step}, count_text, unit=tr("tokens/s"), from_zero=True, **small)
         self.charts = (self.reward, self.parts, self.length, self.entropy, self.kl, self.lost, self.writing)
 
     def draw(self, found: RewardCurves) -> set[Chart]:

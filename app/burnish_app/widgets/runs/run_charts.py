@@ -125,7 +125,8 @@ class RunCharts(LinkedCharts):
         self.load = self._small("load", tr("GPU load"), 1, lambda load: f"{load:.0f} %", unit="%")
         self._sampled = (self.temperature, self.power, self.clock, self.load)
         self.small = (
-            *self.rewards.charts, *self._preferences, self.rate, self.grad_norm, self.speed, self.memory, *self._sampled,
+            *self.rewards.charts, *self._preferences, self.rate, self.grad_norm, self.speed, self.memory,
+            *self._sampled,
         )  # fmt: skip
         self._arrange(self.loss, self.small)
         self._parts: list[Callable[[], None]] = []

@@ -89,11 +89,5 @@ class EstimateRequest(ProtocolRequest):
 
 
 RequestsOnData = (
-    InspectRequest
-    | ColumnsRequest
-    | RowsRequest
-    | PreviewRequest
-    | EstimateRequest
-    | OffersRequest
-    | TryRewardsRequest
+    InspectRequest | ColumnsRequest | RowsRequest | PreviewRequest | EstimateRequest | OffersRequest | TryRewardsRequest
 )

@@ -66,9 +66,7 @@ def try_rewards(
     return RewardTrial(rows=found, left_out=left_out)
 
 
-def _replies(
-    recipe: Recipe, source: ModelSource, rollouts: Rollouts, chosen: list[Prompt]
-) -> list[GeneratedReply]:
+def _replies(recipe: Recipe, source: ModelSource, rollouts: Rollouts, chosen: list[Prompt]) -> list[GeneratedReply]:
     """Load the model and let it reply once to each prompt."""
     from burnish_engine.models.generation.generate import generate_replies
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.gui
 
 @pytest.mark.full
 def test_what_the_rows_decided_is_not_suggested_away(page, bench):
-    bench.set_objective("dpo", "preference")
+    bench.set_objective("dpo", data_facts.pairs())
     row = page.form.row("preference.objective")
     assert row.value() == "dpo"
     assert row.reset_button.isHidden()
@@ -35,7 +35,7 @@ def suggested_for(answers):
 @pytest.mark.full
 def test_another_objective_asks_for_its_learning_rate(qtbot, answers, page, bench, window):
     answers.result("suggest", suggestion=learning("dpo", 2e-5))
-    bench.set_objective("dpo", "preference")
+    bench.set_objective("dpo", data_facts.pairs())
     window.go_to("data")
     window.go_to("recipe")
     qtbot.waitUntil(lambda: page.form.row("train.learning_rate").value() == 2e-5)
@@ -71,7 +71,7 @@ def test_only_losses_of_the_objective_are_offered(page):
 
 @pytest.mark.full
 def test_another_objective_takes_its_own_settings_and_undo_brings_the_former_ones_back(page, bench):
-    bench.set_objective("dpo", "preference")
+    bench.set_objective("dpo", data_facts.pairs())
     choose(page, "preference.loss_type", "ipo")
     bench.change_preference("beta", 0.3)
     dpo = bench.recipe.preference

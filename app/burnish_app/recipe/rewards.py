@@ -40,6 +40,8 @@ KINDS: dict[RewardKind, KindText] = {
     "tags": KindText(tr("Tags"), tr("the share of tags that are opened and closed, in order"), "tags", "think, answer"),
     "length": KindText(tr("Short reply"), tr("1 up to so many tokens, 0 at twice as many"), "tokens", "64"),
     "script": KindText(tr("Same writing system"), tr("the share of letters like those of the row's own reply")),
+    "judge": KindText(tr("Judge"), tr("what another model says of it"), "model", tr("folder or .gguf file")),
+    "code": KindText(tr("Code that runs"), tr("1 where its code passes the row's own tests, run apart from your files")),
     "python": KindText(tr("Python function"), tr("what `reward` of your file returns"), "file", "reward.py"),
 }
 """Kinds of rewards, in the order in which they are offered."""

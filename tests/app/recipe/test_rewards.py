@@ -20,7 +20,8 @@ ALL = (
     {"kind": "task", "name": "right"}, {"kind": "distance", "span": 2.5, "weight": 0.5}, {"kind": "keys"},
     {"kind": "format", "pattern": "^[0-9]+$"}, {"kind": "tags", "tags": ["think", "answer"]},
     {"kind": "length", "tokens": 64, "weight": -0.2}, {"kind": "script"},
-    {"kind": "python", "file": "/x/reward.py", "function": "judge"},
+    {"kind": "judge", "model": "/x/judge.gguf", "question": "Is it kind?"},
+    {"kind": "code", "check": "output", "seconds": 2.0}, {"kind": "python", "file": "/x/reward.py", "function": "judge"},
 )  # fmt: skip
 
 
@@ -61,7 +62,7 @@ def test_one_can_be_added_until_there_are_most_and_all_have_names_of_their_own()
     while can_add(lines):
         lines = with_another(lines)
         lines = [line if line.setting or line.kind != "format" else RewardLine("format", "a") for line in lines]
-        lines = [RewardLine("script") if line.kind in ("tags", "python") else line for line in lines]
+        lines = [RewardLine("script") if line.kind in ("tags", "python", "judge") else line for line in lines]
     made, problems = with_rewards(recipe(), lines)
     assert not problems
     assert made is not None

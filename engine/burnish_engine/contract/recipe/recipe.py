@@ -324,10 +324,11 @@ def _reinforce_problems(recipe: Recipe) -> Iterator[str]:
             'writes replies with the weights that it trains, and "schedule_free" evaluates others: choose another '
             "train.optimizer"
         )
-    if any(reward.kind == "python" for reward in recipe.reward) and recipe.devices.where != HERE:
+    files = [reward.kind for reward in recipe.reward if reward.kind in ("python", "judge")]
+    if files and recipe.devices.where != HERE:
         yield (
-            'cannot send the file of a reward of kind "python" to another machine yet: train here (devices.where = '
-            '"here"), or use other rewards'
+            f'cannot send the files of a reward of kind "{files[0]}" to another machine yet: train here (devices.where '
+            '= "here"), or use other rewards'
         )
 
 

@@ -142,7 +142,13 @@ def resolve_paths(recipe: Recipe, base: Path) -> Recipe:
     if model.path != "embedded" and (not is_model_name(model.path) or (base / model.path).is_dir()):
         model = model.model_copy(update={"path": absolute(model.path)})
     rewards = [
-        reward.model_copy(update={"file": absolute(reward.file)}) if reward.file else reward for reward in recipe.reward
+        reward.model_copy(
+            update={
+                "file": absolute(reward.file) if reward.file else "",
+                "model": absolute(reward.model) if (base / reward.model).exists() and reward.model else reward.model,
+            }
+        )
+        for reward in recipe.reward
     ]
     return recipe.model_copy(update={"data": data, "model": model, "adapter": adapter, "reward": rewards})
 

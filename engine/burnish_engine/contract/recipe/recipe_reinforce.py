@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import field_validator, model_validator
 
@@ -10,12 +10,7 @@ from burnish_engine.contract.recipe.checks.patterns import check_pattern
 from burnish_engine.contract.recipe.recipe_section import Section, setting, unless, when
 from burnish_engine.contract.recipe.recipe_task import TaskMetric
 
-RewardKind = Literal["task", "keys", "distance", "format", "tags", "length", "script", "python"]
-_LATER = {
-    "judge": "a judge by another model",
-    "code": "code run in a sandbox",
-}
-"""Kinds of rewards that other tools have and this one not yet: kind to what it is."""
+RewardKind = Literal["task", "keys", "distance", "format", "tags", "length", "script", "judge", "code", "python"]
 MOST_REWARDS = 16
 """Most reward tables of a recipe."""
 
@@ -120,7 +115,8 @@ class RewardSection(Section):
         "task",
         "task: 1 if right by [task]. keys: share of the keys of the row's own JSON whose value is right. distance: how "
         "near its last number is. format: 1 if `pattern` is found. tags: share of `tags` that are written right. "
-        "length: at most `tokens`. script: same letters as the row's own reply. python: `function`.",
+        "length: at most `tokens`. script: same letters as the row's own reply. judge: what `model` says. code: 1 if its "
+        "code is right. python: `function`.",
     )
     name: str = setting("", "Name of its curve. Empty: the kind.", max_length=40)
     weight: float = setting(
@@ -144,6 +140,31 @@ class RewardSection(Section):
         0, "length: longest reply that gets 1; from there it falls to 0 at twice as much.", unit="tokens",
         used_if=when("kind", "length"), ge=0, le=2**20,
     )  # fmt: skip
+    model: str = setting(
+        "",
+        'judge: model that gives each reply a number from 0 to 10: a folder, a .gguf file, "embedded", a run, or the '
+        "name of a fetched model. It replies greedily, on the GPU where that is free, else on the CPU.",
+        used_if=when("kind", "judge"), max_length=1000,
+    )  # fmt: skip
+    question: str = setting(
+        "How well does the reply answer what was asked?", "judge: what it is asked to judge.",
+        used_if=when("kind", "judge"), min_length=1, max_length=4000,
+    )  # fmt: skip
+    check: Literal["tests", "output"] = setting(
+        "tests",
+        "code: when the Python code of a reply is right. tests: the row's own reply, appended to it, runs without an "
+        "error. output: it prints the row's own reply.",
+        used_if=when("kind", "code"),
+    )
+    seconds: float = setting(
+        5.0, "code: processor time that it may take.", unit="seconds", used_if=when("kind", "code"), gt=0.0, le=600.0
+    )
+    isolation: Literal["full", "limits"] = setting(
+        "full",
+        "code: what it may reach. full: neither network nor files (Linux namespaces). limits: it has your rights, "
+        "and limits of memory, time and processes alone.",
+        used_if=when("kind", "code"),
+    )
     file: str = setting(
         "",
         "python: file with the function; relative paths are taken from the recipe's folder. It is your own code: it "
@@ -161,16 +182,6 @@ class RewardSection(Section):
         """Name of its curve."""
         return self.name or self.kind
 
-    @field_validator("kind", mode="before")
-    @classmethod
-    def _is_built(cls, kind: Any) -> Any:
-        if kind in _LATER:
-            raise ValueError(
-                f'is "{kind}", {_LATER[kind]}, which Burnish does not have yet: a function of your own (kind = '
-                '"python") can do it'
-            )
-        return kind
-
     @field_validator("pattern")
     @classmethod
     def _is_pattern(cls, pattern: str) -> str:
@@ -185,6 +196,7 @@ class RewardSection(Section):
             "tags": ("" if self.tags else "tags", 'tags = ["think", "answer"]'),
             "length": ("" if self.tokens else "tokens", "tokens = 64"),
             "python": ("" if self.file else "file", 'file = "reward.py"'),
+            "judge": ("" if self.model else "model", 'model = "judge.gguf"'),
         }.get(self.kind)
         if missing and missing[0]:
             raise ValueError(f'{missing[0]} is empty, and kind = "{self.kind}" needs it, such as {missing[1]}')

@@ -34,6 +34,13 @@ if sys.platform == "win32":
         """
         windows_job.limit_time(seconds)
 
+    def limit_processes() -> None:
+        """Let this process start no other, as far as the system can see to it."""
+        windows_job.limit_processes()
+
+    def limit_output(limit_bytes: int) -> None:
+        """Limit the size of files that this process writes, bytes; Windows has no such limit."""
+
     def ended_for_time(status: int) -> bool:
         """Whether a process ended because of `limit_time`.
 
@@ -67,6 +74,14 @@ else:
             seconds: processor time from now, seconds; 0 lifts the limit.
         """
         signal.setitimer(signal.ITIMER_PROF, seconds)
+
+    def limit_processes() -> None:
+        """Let this process start no other, as far as the system can see to it; the superuser's are not limited."""
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+
+    def limit_output(limit_bytes: int) -> None:
+        """Limit the size of files that this process writes, bytes."""
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
 
     def ended_for_time(status: int) -> bool:
         """Whether a process ended because of `limit_time`.

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 _EXTENDED_LIMITS = 9  # JobObjectExtendedLimitInformation
-_PROCESS_TIME, _PROCESS_MEMORY, _DIE_ON_EXCEPTION = 0x2, 0x100, 0x400  # JOB_OBJECT_LIMIT_...
+_PROCESS_TIME, _PROCESS_COUNT, _PROCESS_MEMORY, _DIE_ON_EXCEPTION = 0x2, 0x8, 0x100, 0x400  # JOB_OBJECT_LIMIT_...
 _TICKS_PER_S = 10_000_000
 
 
@@ -58,6 +58,11 @@ class _JobObject:
         self._limits.process_memory = limit_bytes
         self._set()
 
+    def limit_processes(self) -> None:
+        self._limits.basic.flags |= _PROCESS_COUNT
+        self._limits.basic.most_processes = 1
+        self._set()
+
     def limit_time(self, seconds: float) -> None:
         # Windows counts user time from the start of the process.
         if seconds:
@@ -87,6 +92,11 @@ def limit_memory(limit_bytes: int) -> None:
 def limit_time(seconds: float) -> None:
     """End this process when it has used this much more user time, seconds; 0 lifts the limit."""
     _job().limit_time(seconds)
+
+
+def limit_processes() -> None:
+    """Let this process start no other."""
+    _job().limit_processes()
 
 
 @cache

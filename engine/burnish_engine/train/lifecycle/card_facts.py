@@ -52,7 +52,8 @@ _BESIDE_WEIGHTS = (
 
 
 def _reward_files(recipe: Recipe) -> list[Path]:
-    return [Path(one.file) for one in recipe.reward if one.kind == "python"]
+    judges = [one.model for one in recipe.reward if one.kind == "judge" and one.model.lower().endswith(".gguf")]
+    return [Path(file) for file in [*(one.file for one in recipe.reward if one.kind == "python"), *judges]]
 
 
 def export_choices(source: ModelSource, recipe: Recipe, trained: Path | None = None) -> list[ExportChoice]:

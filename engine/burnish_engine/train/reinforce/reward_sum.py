@@ -10,7 +10,13 @@ import numpy.typing as npt
 
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.scoring.rewards import Reward, TriedReply, make_reward
+from burnish_engine.train.reinforce.code_reward import CodeReward
+from burnish_engine.train.reinforce.judge_reward import JudgeReward
 from burnish_engine.train.reinforce.python_reward import PythonReward
+
+RunReward = PythonReward | CodeReward | JudgeReward
+"""A reward by something that runs beside this process."""
+_RUN: dict[str, type[RunReward]] = {"python": PythonReward, "code": CodeReward, "judge": JudgeReward}
 
 
 @dataclass(frozen=True)
@@ -39,9 +45,9 @@ class RewardSum:
         self._rules: dict[str, Reward] = {
             section.title: make_reward(section, recipe.task, wanted)
             for section in self._sections
-            if section.kind != "python"
+            if section.kind not in _RUN
         }
-        self._functions = {one.title: PythonReward(one) for one in self._sections if one.kind == "python"}
+        self._run = {one.title: _RUN[one.kind](one) for one in self._sections if one.kind in _RUN}
 
     def why_not(self, wanted: str) -> str:
         """Say why replies to a row cannot be judged, in half a sentence about its own reply; empty where they can."""
@@ -52,6 +58,7 @@ class RewardSum:
 
         Raises:
             UsageError: A function of the person's own fails.
+            SetupError: A judge or the sandbox of code does not start.
         """
         parts = {}
         for section in self._sections:
@@ -63,12 +70,12 @@ class RewardSum:
         return Scores(parts, total_N)
 
     def close(self) -> None:
-        """End the processes of the person's own functions."""
-        for function in self._functions.values():
-            function.close()
+        """End the processes that rewards run."""
+        for one in self._run.values():
+            one.close()
 
     def _by(self, title: str) -> Callable[[Sequence[TriedReply]], list[float]]:
-        if title in self._functions:
-            return self._functions[title].scores
+        if title in self._run:
+            return self._run[title].scores
         rule = self._rules[title]
         return lambda replies: [rule.score(reply) for reply in replies]

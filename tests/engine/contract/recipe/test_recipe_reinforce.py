@@ -52,8 +52,8 @@ def test_what_rewards_cannot_be_learned_with_is_refused_by_its_key(extra, key):
 @pytest.mark.parametrize(
     ("table", "says"),
     [
-        ('kind = "judge"', "a judge by another model"),
-        ('kind = "code"', "code run in a sandbox"),
+        ('kind = "judge"', "model"),
+        ('kind = "code"\nseconds = 0', "seconds"),
         ('kind = "format"', "pattern"),
         ('kind = "format"\npattern = "("', "no regular expression"),
         ('kind = "python"', "file"),

@@ -1,0 +1,99 @@
+"""Puts this process into Linux namespaces of its own: without network, other processes, and files but those of Python.
+
+See namespaces(7), user_namespaces(7) and pivot_root(2). No rights are needed where the kernel lets anybody make user
+namespaces; some distributions and containers forbid that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+_NEW_MOUNTS, _NEW_UTS, _NEW_IPC, _NEW_USER, _NEW_PIDS, _NEW_NET = (  # CLONE_NEW... of linux/sched.h
+    0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+)  # fmt: skip
+_READ_ONLY, _NO_SUID, _NO_DEVICES, _REMOUNT, _BIND, _RECURSIVE, _PRIVATE = (  # MS_... of sys/mount.h
+    0x1, 0x2, 0x4, 0x20, 0x1000, 0x4000, 0x40000
+)  # fmt: skip
+_DETACH = 2  # MNT_DETACH
+_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}  # number of the system call, which the C library does not wrap
+_DEATH_SIGNAL, _NO_NEW_RIGHTS = 1, 38  # PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS
+_CAPABILITIES = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
+_NOBODY = 65534
+_SYSTEM = ("/usr", "/lib", "/lib64", "/bin")
+_ROOM = "16m"  # size of the files that can be written
+
+
+def enter_namespaces(empty: Path) -> None:
+    """Leave all but Python and its libraries behind; what returns is a child, whose parent waits for it.
+
+    Args:
+        empty: empty folder, which is not changed.
+
+    Raises:
+        OSError: The system does not allow it.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    user, group = os.getuid(), os.getgid()
+    _check(libc.unshare(_NEW_USER | _NEW_MOUNTS | _NEW_NET | _NEW_IPC | _NEW_UTS | _NEW_PIDS))
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"{_NOBODY} {user} 1")
+    _write("/proc/self/gid_map", f"{_NOBODY} {group} 1")
+    _change_root(libc, str(empty))
+    _fork(libc)
+    _check(libc.prctl(_NO_NEW_RIGHTS, 1, 0, 0, 0))
+    header, none = (ctypes.c_uint32 * 2)(_CAPABILITIES, 0), (ctypes.c_uint32 * 6)()
+    _check(libc.capset(header, none))
+
+
+def _change_root(libc: ctypes.CDLL, root: str) -> None:
+    """Make a folder in memory the root, with the system's libraries and Python in it, which cannot be written."""
+    _mount(libc, None, "/", None, _RECURSIVE | _PRIVATE, None)
+    _mount(libc, "tmpfs", root, "tmpfs", _NO_SUID | _NO_DEVICES, f"size={_ROOM},mode=755")
+    for folder in dict.fromkeys((*_SYSTEM, sys.base_prefix, sys.prefix)):
+        if Path(folder).is_dir():
+            _show(libc, folder, f"{root}{folder}")
+    os.mkdir(f"{root}/tmp")
+    os.chdir(root)
+    _check(libc.syscall(_PIVOT_ROOT[os.uname().machine], b".", b"."))
+    _check(libc.umount2(b".", _DETACH))
+    os.chdir("/tmp")  # noqa: S108  of the new root
+
+
+def _show(libc: ctypes.CDLL, folder: str, place: str) -> None:
+    """Show a folder at a place, so that it cannot be written."""
+    os.makedirs(place, exist_ok=True)
+    try:
+        _mount(libc, folder, place, None, _BIND, None)
+    except OSError:  # other folders are mounted in it
+        _mount(libc, folder, place, None, _BIND | _RECURSIVE, None)
+    kept = os.statvfs(place).f_flag & 0xF  # the flags ST_... of a mount are those of MS_...; they may not be lifted
+    _mount(libc, None, place, None, _BIND | _REMOUNT | _READ_ONLY | _NO_SUID | kept, None)
+
+
+def _fork(libc: ctypes.CDLL) -> None:
+    """Continue as the first process of the new namespace; the old one ends as it does."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+    _check(libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0))
+
+
+def _mount(libc: ctypes.CDLL, what: str | None, where: str, kind: str | None, flags: int, data: str | None) -> None:
+    texts = [None if text is None else os.fsencode(text) for text in (what, where, kind, data)]
+    _check(libc.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3]))
+
+
+def _write(file: str, text: str) -> None:
+    with open(file, "w", encoding="ascii") as opened:
+        opened.write(text)
+
+
+def _check(result: int) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,95 @@
+"""Rewards by another model on this machine, which is asked for a number from 0 to 10 (Zheng et al. 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from burnish_engine.channel.child import Child
+from burnish_engine.channel.job import FailedError, Job
+from burnish_engine.contract.errors import SetupError, UsageError
+from burnish_engine.contract.recipe.recipe_reinforce import RewardSection
+from burnish_engine.contract.serve.model_requests import ChatMessage, ChatOptions, ChatRequest
+from burnish_engine.scoring.numbers_in_text import numbers_in
+from burnish_engine.scoring.rewards import TriedReply, answer
+
+_WORKER = "burnish_engine.chat.worker"
+_BEST = 10
+_LONGEST = 256  # tokens of a judgment, thoughts included
+_FORM = """\
+{question}
+
+Asked:
+{prompt}
+
+Reply to judge:
+{reply}
+
+Reference:
+{wanted}
+
+Judge the reply. Answer with one number from 0 (bad) to 10 (good) and nothing else."""
+
+
+class JudgeReward:
+    """A reward by a judge; its process loads the model with the first replies.
+
+    Its replies are greedy, so that the same reply is judged alike, and is judged once.
+
+    Args:
+        section: table of the recipe, of kind judge.
+    """
+
+    def __init__(self, section: RewardSection) -> None:
+        self._section = section
+        self._judge: Child | None = None
+        self._known: dict[tuple[str, str, str], float] = {}
+        if section.model.lower().endswith(".gguf") and not Path(section.model).is_file():
+            raise UsageError(
+                f"There is no file {section.model} for the reward {section.title}.",
+                "Correct reward.model in the recipe.",
+            )
+
+    def scores(self, replies: Sequence[TriedReply]) -> list[float]:
+        """Return the rewards of replies.
+
+        Raises:
+            SetupError: The judge cannot be loaded, or does not reply.
+        """
+        for one in replies:
+            key = one.prompt, one.text, one.wanted
+            if key not in self._known:
+                self._known[key] = _judgment(self._ask(one))
+        return [self._known[one.prompt, one.text, one.wanted] for one in replies]
+
+    def close(self) -> None:
+        """End the process."""
+        judge, self._judge = self._judge, None
+        if judge is not None:
+            judge.close()
+
+    def _ask(self, one: TriedReply) -> str:
+        if self._judge is None:
+            self._judge = Child(_WORKER, "judge process")
+        section = self._section
+        text = _FORM.format(question=section.question, prompt=one.prompt.strip(), reply=one.text, wanted=one.wanted)
+        request = ChatRequest(
+            id="judge",
+            target=section.model,
+            messages=[ChatMessage(role="user", content=text)],
+            options=ChatOptions(max_tokens=_LONGEST),
+        )
+        try:
+            result = self._judge.ask(request, Job(request.id, lambda _message: None), about="a reply to judge")
+        except FailedError as error:
+            raise SetupError(
+                f"The judge {section.model} of the reward {section.title} failed: {error.failure.what}",
+                error.failure.remedy or "Choose another reward.model.",
+            ) from error
+        return result.reply.text if result.reply is not None else ""
+
+
+def _judgment(text: str) -> float:
+    """Return a judge's number as a reward of 0 to 1; of a text without one, 0."""
+    found = numbers_in(answer(text))
+    return float(min(max(found[0], 0), _BEST)) / _BEST if found else 0.0

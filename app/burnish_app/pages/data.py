@@ -189,9 +189,9 @@ class DataPage(Page):
     def _offer_objective(self) -> None:
         """Choose the usual objective for preferences that were recognized, as long as the recipe does not say one."""
         dataset = self.bench.dataset
-        usual = next(iter(offered_objectives(dataset)), "sft")
-        if dataset is not None and usual != "sft" and is_open(self.bench.recipe):
-            self.bench.set_objective(usual, dataset)
+        offered = offered_objectives(dataset)
+        if dataset is not None and offered and offered[0] != "sft" and is_open(self.bench.recipe):
+            self.bench.set_objective(offered[0], dataset)
 
     def _take_path(self) -> None:
         path = typed_path(self.files.path.text())

@@ -117,6 +117,30 @@ class TorchChat:
         """
         return self._answer(chats, max_tokens, (False,), together=together, answered=answered)
 
+    def draws(
+        self, chats: Sequence[Messages], samplings: Sequence[Sampling], *, together: int
+    ) -> list[GeneratedReply]:
+        """Answer conversations, each as its sampling says, several at a time.
+
+        Args:
+            chats: conversations.
+            samplings: how the tokens of each reply are chosen.
+            together: most tokens of conversations and replies that are held at once.
+
+        Raises:
+            UsageError: The model was closed, or its template refuses a conversation.
+        """
+        if self._generator is None:
+            raise UsageError(f"{self.name} was closed.", "Open it again.")
+        ids = [chat_ids(self._tokenizer, messages, self._template) for messages in chats]
+        longest = max(sampling.max_tokens for sampling in samplings)
+        found = dict[int, GeneratedReply]()
+        for group in reply_groups([len(one) for one in ids], longest, together, paged=self._generator.is_paged):
+            prompts, chosen = [ids[row] for row in group], [samplings[row] for row in group]
+            made = generate_replies(self._generator, self._tokenizer, prompts, longest, samplings=chosen)
+            found.update(zip(group, made, strict=True))
+        return [found[row] for row in range(len(chats))]
+
     def replies_of_both(
         self, chats: Sequence[Messages], max_tokens: int, *, together: int, answered: Callable[[int], None]
     ) -> tuple[list[GeneratedReply], list[GeneratedReply]]:

@@ -92,4 +92,4 @@ class JudgeReward:
 def _judgment(text: str) -> float:
     """Return a judge's number as a reward of 0 to 1; of a text without one, 0."""
     found = numbers_in(answer(text))
-    return float(min(max(found[0], 0), _BEST)) / _BEST if found else 0.0
+    return min(max(float(found[0]) / _BEST, 0.0), 1.0) if found else 0.0

@@ -6,6 +6,7 @@ import pytest
 
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
+from burnish_engine.models.generation.sampling import GeneratedReply
 
 from support.models.tiny import make_llama, write_jsonl
 
@@ -60,3 +61,50 @@ def test_a_recipe_without_rewards_is_refused(recipe, capsys):
     recipe.write_text('[model]\npath = "./base"\n[data]\nfiles = ["rows.jsonl"]\n')
     assert main(["rewards", "try", str(recipe)]) == ExitCode.USAGE
     assert "grpo" in capsys.readouterr().err
+
+
+@pytest.fixture
+def questions(recipe):
+    """The recipe over rows without replies, with rewards that judge a reply alone."""
+    write_jsonl(recipe.parent / "rows.jsonl", [{"prompt": f"{n} + 1?"} for n in range(5)])
+    text = recipe.read_text().replace('kind = "distance"', 'kind = "format"\npattern = "."')
+    recipe.write_text(text.replace("max_tokens = 5", "max_tokens = 40"))
+    return recipe
+
+
+def test_a_teacher_writes_rows_that_can_be_learned_and_they_are_shown(questions, capsys, monkeypatch):
+    """Random weights seldom end a reply, so the made-up teacher does."""
+
+    def replies(target, chats, samplings, **_):
+        assert target.endswith("base")
+        assert [sampling.temperature for sampling in samplings[0]] == [0.0, 1.0, 1.0]
+        found = [[GeneratedReply("", True, 1), GeneratedReply("no end", False, 4), GeneratedReply("It is.", True, 3)]]
+        return found * (len(chats) - 1) + [[GeneratedReply("", True, 0)] * 3]
+
+    monkeypatch.setattr("burnish_engine.chat.teacher.write_replies", replies)
+    file = questions.parent / "taught.jsonl"
+    arguments = ["rewards", "write", str(questions), "--tries", "3", "--out", str(file)]
+    assert main(arguments) == ExitCode.DONE
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(rows) == 4
+    assert rows[0]["messages"] == [
+        {"role": "user", "content": "0 + 1?"}, {"role": "assistant", "content": "It is."}
+    ]  # fmt: skip
+    shown = capsys.readouterr().out
+    assert "left out" in shown
+    assert "It is." in shown
+    assert main(arguments) == ExitCode.USAGE  # the file is there
+
+
+@pytest.mark.full
+def test_a_model_on_this_machine_is_the_teacher(questions, capsys):
+    file = questions.parent / "taught.jsonl"
+    code = main(["rewards", "write", str(questions), "--least", "0", "--out", str(file)])
+    assert code == (ExitCode.DONE if file.exists() else ExitCode.DATA)
+
+
+def test_rewards_that_need_the_rows_own_reply_cannot_filter(recipe, capsys):
+    text = recipe.read_text()
+    recipe.write_text(text[: text.index('[[reward]]\nkind = "length"')])
+    assert main(["rewards", "write", str(recipe), "--out", str(recipe.parent / "taught.jsonl")]) == ExitCode.USAGE
+    assert "distance" in capsys.readouterr().err

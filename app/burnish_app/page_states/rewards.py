@@ -10,7 +10,7 @@ from burnish_app.page_states.page_state import ButtonState
 from burnish_app.recipe.rewards import RewardLine, can_add, reward_name
 from burnish_app.wording.numbers import decimal_text, percent
 from burnish_app.wording.run_text import Tone
-from burnish_engine.contract.facts.reward_trial import RewardTrial, TriedRow
+from burnish_engine.contract.serve.reward_trial import RewardTrial, TriedRow
 
 TRIED_ROWS = 10
 """Rows of a trial."""

@@ -15,7 +15,7 @@ from burnish_engine.contract.recipe.recipe_reinforce import MOST_REWARDS, Reward
 
 
 class KindText(NamedTuple):
-    """What a kind of reward is called, what it pays for, and the setting that it needs.
+    """The words of a kind of reward, and the setting that it needs.
 
     Attributes:
         name: name of the kind.
@@ -41,7 +41,9 @@ KINDS: dict[RewardKind, KindText] = {
     "length": KindText(tr("Short reply"), tr("1 up to so many tokens, 0 at twice as many"), "tokens", "64"),
     "script": KindText(tr("Same writing system"), tr("the share of letters like those of the row's own reply")),
     "judge": KindText(tr("Judge"), tr("what another model says of it"), "model", tr("folder or .gguf file")),
-    "code": KindText(tr("Code that runs"), tr("1 where its code passes the row's own tests, run apart from your files")),
+    "code": KindText(
+        tr("Code that runs"), tr("1 where its code passes the row's own tests, run apart from your files")
+    ),
     "python": KindText(tr("Python function"), tr("what `reward` of your file returns"), "file", "reward.py"),
 }
 """Kinds of rewards, in the order in which they are offered."""

@@ -117,9 +117,7 @@ class TorchChat:
         """
         return self._answer(chats, max_tokens, (False,), together=together, answered=answered)
 
-    def draws(
-        self, chats: Sequence[Messages], samplings: Sequence[Sampling], *, together: int
-    ) -> list[GeneratedReply]:
+    def draws(self, chats: Sequence[Messages], samplings: Sequence[Sampling], *, together: int) -> list[GeneratedReply]:
         """Answer conversations, each as its sampling says, several at a time.
 
         Args:

@@ -7,10 +7,10 @@ from app.facts import data_facts
 from app.facts.run_events import TOTAL, events, numbered
 
 from burnish_engine.contract.facts.data_report import TaskFit, TaskHint
-from burnish_engine.contract.facts.reward_trial import RewardTrial, TriedRow
 from burnish_engine.contract.facts.task_score import TaskScore
 from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.contract.run.events import JudgedGroup, JudgedReply, RewardsGiven, StepDone, TaskScored
+from burnish_engine.contract.serve.reward_trial import RewardTrial, TriedRow
 
 NUMBERS = TaskHint(metric="number", rows=60, says="The rows' replies are numbers, such as 42.", reply_tokens=4)
 

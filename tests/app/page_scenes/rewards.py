@@ -11,7 +11,7 @@ from app.page_scenes.screenshots import scene, settle
 from PySide6.QtWidgets import QScrollArea
 
 from burnish_app.state.objectives import with_objective
-from burnish_engine.contract.facts.reward_trial import RewardTrial
+from burnish_engine.contract.serve.reward_trial import RewardTrial
 
 
 @scene("data-rewards")

@@ -5,9 +5,9 @@ from app.facts.reward_facts import rewarded, trial
 from burnish_app.page_states.judged_replies import judged_replies_state
 from burnish_app.page_states.rewards import RewardFacts, rewards_state
 from burnish_app.recipe.rewards import RewardLine
-from burnish_engine.contract.facts.reward_trial import RewardTrial
 from burnish_engine.contract.run.events import RewardsGiven
 from burnish_engine.contract.run.fold import RunState, fold_all
+from burnish_engine.contract.serve.reward_trial import RewardTrial
 
 TASK = RewardLine("task")
 

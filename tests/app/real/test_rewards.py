@@ -57,9 +57,9 @@ def it_is_edited(studio, page, bench):
 
 
 def it_is_tried(studio, page):
-    studio.wait(lambda: page.rewards.card.try_on.isEnabled())
+    studio.wait(page.rewards.card.try_on.isEnabled)
     studio.press(page.rewards.card.try_on)
-    studio.wait(lambda: page.rewards.card.verdict.text())
+    studio.wait(page.rewards.card.verdict.text)
     assert len(page.rewards.card.shown.tried) == 10, page.rewards.card.verdict.text()
 
 
@@ -70,7 +70,7 @@ def it_is_learned_from(studio, window, page):
     train = window.page("train")
     studio.wait(lambda: train.events.ended is not None)
     assert train.events.ended.outcome == "finished", train.events.ended.message
-    studio.wait(lambda: train.charts.rewards.reward.isVisible())
+    studio.wait(train.charts.rewards.reward.isVisible)
     given = train.events.rewards.items()
     assert [one.step for one in given] == [1, 2, 3]
     assert not train.judged.isHidden()

@@ -21,7 +21,8 @@ ALL = (
     {"kind": "format", "pattern": "^[0-9]+$"}, {"kind": "tags", "tags": ["think", "answer"]},
     {"kind": "length", "tokens": 64, "weight": -0.2}, {"kind": "script"},
     {"kind": "judge", "model": "/x/judge.gguf", "question": "Is it kind?"},
-    {"kind": "code", "check": "output", "seconds": 2.0}, {"kind": "python", "file": "/x/reward.py", "function": "judge"},
+    {"kind": "code", "check": "output", "seconds": 2.0},
+    {"kind": "python", "file": "/x/reward.py", "function": "judge"},
 )  # fmt: skip
 
 

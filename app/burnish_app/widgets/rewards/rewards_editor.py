@@ -12,11 +12,11 @@ from burnish_app.page_states.rewards import TRIED_ROWS, RewardFacts, rewards_sta
 from burnish_app.recipe.rewards import RewardLine, reward_lines, with_rewards
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.rewards.rewards_card import RewardsCard
-from burnish_engine.contract.facts.reward_trial import RewardTrial
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_reinforce import RewardSection
 from burnish_engine.contract.serve.data_requests import TryRewardsRequest
 from burnish_engine.contract.serve.messages import Failure, Result
+from burnish_engine.contract.serve.reward_trial import RewardTrial
 
 
 class RewardsEditor(QObject):

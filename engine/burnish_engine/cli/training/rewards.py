@@ -12,9 +12,9 @@ from rich.table import Table
 
 from burnish_engine.cli.terminal import err, out, print_json
 from burnish_engine.contract.errors import DataError, ExitCode, UsageError
-from burnish_engine.contract.facts.reward_trial import RewardTrial
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.recipe.recipe_file import load_recipe
+from burnish_engine.contract.serve.reward_trial import RewardTrial
 
 if TYPE_CHECKING:
     from burnish_engine.train.reinforce.taught_rows import TaughtRow

@@ -115,8 +115,8 @@ class RewardSection(Section):
         "task",
         "task: 1 if right by [task]. keys: share of the keys of the row's own JSON whose value is right. distance: how "
         "near its last number is. format: 1 if `pattern` is found. tags: share of `tags` that are written right. "
-        "length: at most `tokens`. script: same letters as the row's own reply. judge: what `model` says. code: 1 if its "
-        "code is right. python: `function`.",
+        "length: at most `tokens`. script: same letters as the row's own reply. judge: what `model` says. code: 1 if "
+        "its code is right. python: `function`.",
     )
     name: str = setting("", "Name of its curve. Empty: the kind.", max_length=40)
     weight: float = setting(

@@ -24,7 +24,6 @@ from burnish_engine.contract.facts.export_forecast import ExportForecast
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.hardware import HardwareLine
 from burnish_engine.contract.facts.machine import Checkup, MachineFacts
-from burnish_engine.contract.facts.reward_trial import RewardTrial
 from burnish_engine.contract.facts.sweeps import SweepFile, SweepPlan
 from burnish_engine.contract.facts.votes import VoteCount
 from burnish_engine.contract.run.comparison import RunsComparison
@@ -33,6 +32,7 @@ from burnish_engine.contract.serve.export_requests import ProgramName
 from burnish_engine.contract.serve.model_requests import ChatMessage
 from burnish_engine.contract.serve.protocol_line import PROTOCOL_VERSION, ProtocolLine
 from burnish_engine.contract.serve.replies import Bench, Preview, Reply, RunSummary
+from burnish_engine.contract.serve.reward_trial import RewardTrial
 
 
 class Hello(ProtocolLine):

@@ -22,7 +22,6 @@ from burnish_engine.contract.facts.hardware import (
     MemoryUsers,
     SampledGpu,
 )
-from burnish_engine.contract.facts.reward_trial import RewardTrial, TriedRow
 from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.contract.recipe.recipe_section import field_limits
 from burnish_engine.contract.recipe.sweep import SweepSetting
@@ -32,6 +31,7 @@ from burnish_engine.contract.serve.model_requests import ChatMessage, ChatOption
 from burnish_engine.contract.serve.protocol import message_classes, request_classes
 from burnish_engine.contract.serve.protocol_line import MAX_LINE_BYTES, MOST_OPEN, PROTOCOL_VERSION
 from burnish_engine.contract.serve.replies import Bench, ExportJob, Preview, Reply, RunSummary
+from burnish_engine.contract.serve.reward_trial import RewardTrial, TriedRow
 
 _PARTS: tuple[type[BaseModel], ...] = (
     ChatMessage,

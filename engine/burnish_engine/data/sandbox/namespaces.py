@@ -51,27 +51,27 @@ def enter_namespaces(empty: Path) -> None:
 
 def _change_root(libc: ctypes.CDLL, root: str) -> None:
     """Make a folder in memory the root, with the system's libraries and Python in it, which cannot be written."""
-    _mount(libc, None, "/", None, _RECURSIVE | _PRIVATE, None)
-    _mount(libc, "tmpfs", root, "tmpfs", _NO_SUID | _NO_DEVICES, f"size={_ROOM},mode=755")
+    _mount(libc, "/", _RECURSIVE | _PRIVATE)
+    _mount(libc, root, _NO_SUID | _NO_DEVICES, what="tmpfs", kind="tmpfs", data=f"size={_ROOM},mode=755")
     for folder in dict.fromkeys((*_SYSTEM, sys.base_prefix, sys.prefix)):
         if Path(folder).is_dir():
             _show(libc, folder, f"{root}{folder}")
-    os.mkdir(f"{root}/tmp")
+    Path(root, "tmp").mkdir()
     os.chdir(root)
     _check(libc.syscall(_PIVOT_ROOT[os.uname().machine], b".", b"."))
     _check(libc.umount2(b".", _DETACH))
-    os.chdir("/tmp")  # noqa: S108  of the new root
+    os.chdir("/tmp")  # noqa: S108  that of the new root
 
 
 def _show(libc: ctypes.CDLL, folder: str, place: str) -> None:
     """Show a folder at a place, so that it cannot be written."""
-    os.makedirs(place, exist_ok=True)
+    Path(place).mkdir(parents=True, exist_ok=True)
     try:
-        _mount(libc, folder, place, None, _BIND, None)
+        _mount(libc, place, _BIND, what=folder)
     except OSError:  # other folders are mounted in it
-        _mount(libc, folder, place, None, _BIND | _RECURSIVE, None)
+        _mount(libc, place, _BIND | _RECURSIVE, what=folder)
     kept = os.statvfs(place).f_flag & 0xF  # the flags ST_... of a mount are those of MS_...; they may not be lifted
-    _mount(libc, None, place, None, _BIND | _REMOUNT | _READ_ONLY | _NO_SUID | kept, None)
+    _mount(libc, place, _BIND | _REMOUNT | _READ_ONLY | _NO_SUID | kept)
 
 
 def _fork(libc: ctypes.CDLL) -> None:
@@ -83,14 +83,15 @@ def _fork(libc: ctypes.CDLL) -> None:
     _check(libc.prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0))
 
 
-def _mount(libc: ctypes.CDLL, what: str | None, where: str, kind: str | None, flags: int, data: str | None) -> None:
-    texts = [None if text is None else os.fsencode(text) for text in (what, where, kind, data)]
-    _check(libc.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3]))
+def _mount(
+    libc: ctypes.CDLL, where: str, flags: int, *, what: str | None = None, kind: str | None = None, data: str = ""
+) -> None:
+    source, place, name, options = (None if text is None else os.fsencode(text) for text in (what, where, kind, data))
+    _check(libc.mount(source, place, name, ctypes.c_ulong(flags), options))
 
 
 def _write(file: str, text: str) -> None:
-    with open(file, "w", encoding="ascii") as opened:
-        opened.write(text)
+    Path(file).write_text(text, encoding="ascii")
 
 
 def _check(result: int) -> None:

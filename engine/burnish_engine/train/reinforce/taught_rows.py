@@ -1,4 +1,4 @@
-"""Rows that a teacher wrote: of several tries at each question, the one that rewards like best, if it is good enough."""
+"""Rows that a teacher wrote: of several tries at each question the best one by the rewards, if it is good enough."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ def tries(recipe: Recipe, questions: int, each: int) -> list[list[Sampling]]:
     section, seed = recipe.reinforce, recipe.train.seed
     return [
         [Sampling(section.max_tokens)]
-        + [Sampling(section.max_tokens, section.temperature, seed=_seed(seed, one, number)) for number in range(1, each)]
+        + [
+            Sampling(section.max_tokens, section.temperature, seed=_seed(seed, one, number))
+            for number in range(1, each)
+        ]
         for one in range(questions)
     ]
 

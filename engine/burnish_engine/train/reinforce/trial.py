@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.facts.reward_trial import RewardTrial, TriedRow
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.serve.reward_trial import RewardTrial, TriedRow
 from burnish_engine.data.prepare import prepare
 from burnish_engine.models.checkpoint.source import ModelSource, open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -39,7 +40,7 @@ def test_a_program_set_apart_reaches_neither_files_nor_network_nor_processes(tmp
     programs = [
         f"print(open({str(file)!r}).read())",
         f"open({str(tmp_path / 'new')!r}, 'w')",
-        f"open({os.path.join(sys.base_prefix, 'new')!r}, 'w')",
+        f"open({str(Path(sys.base_prefix, 'new'))!r}, 'w')",
         "import socket; socket.create_connection(('127.0.0.1', 22), 1)",
         f"import os; os.kill({os.getpid()}, 0)",
         "open('own', 'w').write('ok'); print(open('own').read())",

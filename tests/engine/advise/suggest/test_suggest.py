@@ -405,3 +405,16 @@ def test_a_task_that_the_rows_show_is_scored_with_a_reason():
     assert hint.says in reasons(suggestion)["task.metric"]
     assert "task" in {part.name for part in suggestion.plan.times}
     assert recipe_of(ask(CPU_16, LAPTOP, CHATS)).task.metric == "none"
+
+
+def test_rewards_get_a_score_a_graded_form_of_it_and_room_for_replies():
+    report = DatasetReport(used_rows=1, task=TaskHint(metric="number", rows=60, says="Numbers.", reply_tokens=4))
+    for data, metric, kinds in (
+        (TINY.model_copy(update={"report": report}), "number", ["task", "distance"]),
+        (TINY, "exact_match", ["task"]),
+    ):
+        recipe = recipe_of(ask(H100, data=data, objective="grpo"))
+        assert recipe.preference.objective == "grpo"
+        assert recipe.task.metric == metric
+        assert [one.kind for one in recipe.reward] == kinds
+        assert recipe.train.micro_batch_tokens > recipe.reinforce.max_tokens

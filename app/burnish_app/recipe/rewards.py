@@ -37,7 +37,9 @@ KINDS: dict[RewardKind, KindText] = {
     ),
     "keys": KindText(tr("Right keys"), tr("the share of the JSON's keys whose value is right")),
     "format": KindText(tr("Pattern"), tr("1 where a regular expression is found"), "pattern", "^[0-9]+$"),
-    "tags": KindText(tr("Tags"), tr("the share of tags that are opened and closed, in order"), "tags", "think, answer"),
+    "tags": KindText(
+        tr("Tags"), tr("the share of tags that are opened and closed, in order"), "tags", tr("such as think, answer")
+    ),
     "length": KindText(tr("Short reply"), tr("1 up to so many tokens, 0 at twice as many"), "tokens", "64"),
     "script": KindText(tr("Same writing system"), tr("the share of letters like those of the row's own reply")),
     "judge": KindText(tr("Judge"), tr("what another model says of it"), "model", tr("folder or .gguf file")),

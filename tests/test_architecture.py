@@ -99,7 +99,6 @@ SUBFOLDERS = {
     "burnish_app.state": ("saved", "."),
     "burnish_app.widgets": (
         "basic", "page", "activity", "charts", "export", "hardware", "model", "recipe", "runs", "rewards", "try_out",
-        "basic", "page", "activity", "charts", "export", "hardware", "model", "recipe", "runs", "rewards", "try_out",
         "data", "compare", "sweep", "duel", "guide", "engine",
     ),
     "burnish_engine.advise": ("facts", "predict", "plan", "suggest"),

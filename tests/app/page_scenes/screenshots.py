@@ -24,7 +24,8 @@ SIZES = ((744, 900), (1000, 700), (1280, 800), (1920, 1080))
 SCENES = {}
 STEPS = ("start", "model", "data", "recipe", "train", "try_out", "export")
 _SCENES = (
-    "frame_scenes", "hardware", "model", "data", "recipe", "try_out", "export", "names", "several_scenes", "engine", "rewards",
+    "frame_scenes", "hardware", "model", "data", "recipe", "try_out", "export", "names", "several_scenes", "engine",
+    "rewards",
 )  # fmt: skip
 SCENE_MODULES = tuple(f"app.page_scenes.{name}" for name in _SCENES)
 """Modules that add to SCENES."""

@@ -147,12 +147,12 @@ class FastMemory:
         above = np.cumsum(kept, axis=1)
         below = above - kept
         forward = below + self._per_layer(levels, layers.forward)
-        pool, in_flight = forward_pool_sizes(levels)
+        pool, in_flight = forward_pool_sizes(levels, self._outputs)
         forward += self._pool_bytes(pool)[:, None]
         forward += self._inputs
         if self.run.cuda:  # the CPU copies at once
             forward += in_flight * self._buffer_bytes[1]
-        backward = below + self._per_layer(levels, layers.backward) + self._pool_bytes(backward_pool_sizes(levels))
+        backward = below + self._per_layer(levels, layers.backward) + self._pool_bytes(backward_pool_sizes(levels, self._outputs))
         backward += self._inputs + self._on_cpu(mlp_chunk_tokens)
         pass_peak = np.maximum(forward.max(axis=1), backward.max(axis=1))
         return PlanPeaks(above[:, -1] + self._inputs, pass_peak, backward[:, -1], pool)
@@ -333,13 +333,19 @@ class FastMemory:
     @cached_property
     def _buffer_bytes(self) -> tuple[int, ...]:
         """Bytes of one pool buffer for gate and up, for a layer's input, and for attention's output."""
-        by_kind = [(*offloaded_bytes(one, "offloaded"), *offloaded_bytes(one, "host")) for one in self._shapes]
+        by_kind = [(*offloaded_bytes(one, "offloaded"), *offloaded_bytes(one, "host")[:2]) for one in self._shapes]
         return tuple(self.tokens * max(sizes) for sizes in zip(*by_kind, strict=True))
+
+    @cached_property
+    def _outputs(self) -> int:
+        """The number of outputs of a layer's feed-forward that norms follow; each is as large as the layer's input."""
+        return max(len(offloaded_bytes(one, "input")) for one in self._shapes) - 1
 
     def _pool_bytes(self, pool: PoolSizes) -> Counts:
         """The bytes of the pool's device buffers."""
         wide, layer_input, attention = self._buffer_bytes
-        return pool.gate_up * wide + pool.layer_input * layer_input + pool.attention * attention
+        inputs = pool.layer_input + pool.shared_output + pool.output
+        return pool.gate_up * wide + inputs * layer_input + pool.attention * attention
 
     def _with_overhead(self, sizes: Bytes) -> Bytes:
         if not self.run.cuda:

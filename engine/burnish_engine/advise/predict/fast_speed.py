@@ -227,8 +227,10 @@ class FastSpeed:
     @cached_property
     def _offloaded(self) -> Seconds:
         """The bytes of each tensor that leaves, [kinds of layers, levels, tensors]; 0: none."""
-        sizes = [[[*offloaded_bytes(one, level), 0, 0][:2] for level in LEVEL_NAMES] for one in self._shapes]
-        return np.array(sizes, dtype=np.float64) * self._micro_batch.padded_tokens
+        sizes = [[offloaded_bytes(one, level) for level in LEVEL_NAMES] for one in self._shapes]
+        most = max(len(tensors) for by_level in sizes for tensors in by_level)
+        padded = [[tensors + (0,) * (most - len(tensors)) for tensors in by_level] for by_level in sizes]
+        return np.array(padded, dtype=np.float64) * self._micro_batch.padded_tokens
 
     @cached_property
     def _attention(self) -> Seconds:

@@ -17,7 +17,7 @@ from burnish_engine.contract.recipe.memory_plan import LEVEL_NAMES
 
 _WIDE_POOL_SHARE, _ATTENTION_POOL_SHARE = 0.1, 0.5
 """Shares of the pool buffers for gate and up, and for attention's output, that are lost while activations are
-offloaded: 80 plans."""
+offloaded: 80 plans. Outputs that norms follow count as attention's; they were not measured."""
 _INPUTS_LOST, _MIXED_INPUTS_LOST = 1.0, 2.0
 """Layer inputs that are lost where layers are recomputed from their inputs in chunks, and where some of these inputs
 stay and others move: 250 plans."""
@@ -55,6 +55,7 @@ def fragmentation(
     """
     wide_bytes, one_input, other_bytes = buffer_bytes
     wide, other = found.pool.gate_up * wide_bytes, found.pool.attention * other_bytes
+    other = other + (found.pool.shared_output + found.pool.output) * one_input
     head, hole = found.activations + head_bytes, wide + other
     most = np.maximum(head, found.pass_peak)
     # The forward pass's pool buffers are free when the head works, but by then smaller tensors occupy parts of

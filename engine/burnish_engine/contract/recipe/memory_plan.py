@@ -21,7 +21,9 @@ SaveLevel = Literal["all", "rotated", "products", "offloaded", "narrow", "attent
 - narrow: the same without the widest, those of the gate and up projections.
 - attention: the layer's input and attention's output; the layer is computed again, but not attention.
 - host: the same in host memory: on the device a layer leaves only a few numbers a token.
-- input: the layer's input alone, in host memory. A third to a half for the link to carry."""
+- input: the layer's input alone, in host memory. A third to a half for the link to carry.
+
+Where a norm follows the feed-forward, every level keeps that one's output too, the last two in host memory."""
 
 LEVEL_NAMES: tuple[SaveLevel, ...] = get_args(SaveLevel)
 WeightPlace = Literal["card", "ranks", "host"]

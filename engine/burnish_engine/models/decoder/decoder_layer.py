@@ -75,6 +75,10 @@ class DecoderLayer:
         offloaded = (tensor for tensor in self.tensors if level in tensor.host)
         return {tensor.name: tensor.width if level in tensor.placed else None for tensor in offloaded}
 
+    def offloaded_width(self, level: SaveLevel) -> int:
+        """Return how many numbers of a token `forward` offloads."""
+        return sum(tensor.width for tensor in self.tensors if level in tensor.host)
+
     # Forward
 
     def forward(

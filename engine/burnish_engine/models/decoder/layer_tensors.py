@@ -56,7 +56,9 @@ WITH_OUTPUT = WITH_PRODUCTS | levels("attention", "host")
 """Save levels that keep the mixer's output."""
 RECOMPUTED = levels("attention", "host", "input")
 """Save levels at which a layer is computed again from its input."""
-OFFLOADING = levels("offloaded", "host", "input")
+HOSTED = levels("host", "input")
+"""Save levels that offload what every level keeps: the layer's input, and what norms after the feed-forward read."""
+OFFLOADING = HOSTED | levels("offloaded")
 """Save levels that offload tensors to host memory."""
 
 
@@ -192,7 +194,7 @@ def stream_tensors(hidden: int, *, has_pre_norms: bool) -> tuple[LayerTensor, ..
         "start_TH",
         (TOKENS, hidden),
         kept=always(EVERY),
-        host=levels("host", "input"),
+        host=HOSTED,
         extra=always_there,
         of_mixer=True,
     )
@@ -379,6 +381,7 @@ def normalized_output(hidden: int) -> tuple[LayerTensor, LayerTensor]:
             "mlp_out_TH",
             (TOKENS, hidden),
             kept=always(EVERY),
+            host=HOSTED,
             placed=EVERY,
             extra={"mixer": always(EVERY), "feed_forward": always(ANY)},
         ),

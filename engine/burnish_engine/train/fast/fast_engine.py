@@ -220,12 +220,10 @@ class FastEngine(Engine):
 
     @override
     def shrink(self) -> str:
-        tokens, spec = max(layout.capacity for layout in self.layouts), self.model.loaded.decoder.spec
-        widths: dict[SaveLevel, int] = {
-            "host": spec.hidden_size + spec.num_heads * spec.head_dim,
-            "input": spec.hidden_size,
-        }
-        number, free = tokens * spec.num_layers * self.model.loaded.decoder.dtype.itemsize, host_memory()[1]
+        tokens, decoder = max(layout.capacity for layout in self.layouts), self.model.loaded.decoder
+        number, free = tokens * decoder.dtype.itemsize, host_memory()[1]
+        levels: tuple[SaveLevel, ...] = ("host", "input")
+        widths = {level: sum(layer.offloaded_width(level) for layer in decoder.layers) for level in levels}
         barred = [level for level, width in widths.items() if number * width >= free + self._offloaded_bytes]
         old, new = self.plan, smaller_plan(self.plan, tokens, barred=barred)
         if new is None:

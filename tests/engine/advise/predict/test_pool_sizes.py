@@ -13,6 +13,11 @@ from burnish_engine.models.host_memory.offloader import Offloader
 
 CPU = torch.device("cpu")
 NAMES = {"offloaded": {"gate_up_TJ": 5}, "host": {"start_TH": None, "o_TE": 3}, "input": {"start_TH": None}}
+OUTPUTS = {"shared_out_TH": 2, "mlp_out_TH": 4}
+KINDS = {
+    "gate_up": "gate_up_TJ", "attention": "o_TE", "layer_input": "start_TH", "shared_output": "shared_out_TH",
+    "output": "mlp_out_TH",
+}  # fmt: skip
 
 
 class AsOnAGpu(Offloader):
@@ -32,15 +37,21 @@ def plans():
     yield ["narrow"] * 4
 
 
+def leaving(level, outputs):
+    """What a layer offloads, where norms follow so many outputs of its feed-forward."""
+    found = NAMES.get(level, {})
+    return found | dict(list(OUTPUTS.items())[2 - outputs :]) if "start_TH" in found else found
+
+
+@pytest.mark.parametrize("outputs", [0, 1, 2])
 @pytest.mark.parametrize("plan", plans(), ids=lambda plan: "".join(level[0] for level in plan))
-def test_counted_as_taken(plan):
+def test_counted_as_taken(plan, outputs):
     levels, offloader = np.array([[LEVEL_NAMES.index(level) for level in plan]], dtype=np.int8), AsOnAGpu()
-    layers = [NAMES.get(level, {}) for level in plan]
+    layers = [leaving(level, outputs) for level in plan]
     offloader.begin(layers, torch.empty(4, 1))
-    counted, _ = forward_pool_sizes(levels)
+    counted, on_their_way = forward_pool_sizes(levels, outputs)
     there = {name: int(count[0]) for name, count in counted._asdict().items() if count[0]}
-    names = {"gate_up": "gate_up_TJ", "attention": "o_TE", "layer_input": "start_TH"}
-    assert {names[name]: count for name, count in there.items()} == offloader.buffers.counts
+    assert {KINDS[name]: count for name, count in there.items()} == offloader.buffers.counts
     kept, leaves = [], []
     for index, offload_widths in enumerate(layers):
         leaves.append(sum(tensor.shape[1] == 1 for _, tensor in offloader._in_flight))
@@ -49,13 +60,13 @@ def test_counted_as_taken(plan):
         saved = SimpleNamespace(**tensors, offloaded={})
         offloader.offload(index, saved, tuple(offload_widths))
         kept.append(saved)
-    assert leaves == forward_pool_sizes(levels)[1][0].tolist()
+    assert leaves == on_their_way[0].tolist()
     offloader.wait_for_copies()
-    below = backward_pool_sizes(levels)
+    below = backward_pool_sizes(levels, outputs)._asdict()
     for index in reversed(range(len(plan))):
         offloader.prefetch(kept)
         offloader.restore(kept.pop())
         found = offloader.buffers.counts
-        assert [found.get(name, 0) for name in ("gate_up_TJ", "start_TH", "o_TE")] == [
-            int(below.gate_up[0, index]), int(below.layer_input[0, index]), int(below.attention[0, index])
-        ]  # fmt: skip
+        assert {kind: found.get(name, 0) for kind, name in KINDS.items()} == {
+            kind: int(count[0, index]) for kind, count in below.items()
+        }

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from burnish_engine.models.decoder.layer_tensors import (
     ANY,
     EVERY,
+    HOSTED,
     TOKENS,
     WITH_GATE_UP,
     Alive,
@@ -123,7 +124,10 @@ def expert_tensors(
         _passing("x_mlp_gradient_TH", hidden, dict.fromkeys(input_phases, always(EVERY))),
     ]
     if is_normed:
-        found += [_routed("shared_out_TH", hidden), _passing("shared_out_gradient_TH", 2 * hidden, _backward_phases())]
+        found += [
+            replace(_routed("shared_out_TH", hidden), host=HOSTED),
+            _passing("shared_out_gradient_TH", 2 * hidden, _backward_phases()),
+        ]
         found += [
             LayerTensor(name, (TOKENS,), kept=always(EVERY), is_fp32=True)
             for name in ("shared_out_inverse_T", "both_inverse_T")

@@ -221,7 +221,8 @@ def _adapts_stacks(spec: DecoderSpec | None, adapter: AdapterSection) -> bool:
 def _stacks_of(spec: DecoderSpec | None, saved: Config) -> list[str]:
     """List the stacks that a finished adapter changes: parameters that are no linear layer's weight."""
     names = saved.get("target_parameters")
-    weights = [f"{one.name}.weight" for layer in spec.layers for one in layer_matrices(spec, layer)] if spec else []
+    matrices = [one for layer in spec.layers for one in layer_matrices(spec, layer)] if spec else []
+    weights = [f"{one.name}.weight" for one in matrices if one.form != "stacked"]
     plain = {one for one in map(str, names or ()) if any(has_name(weight, one) for weight in weights)}
     return [one for one in map(str, names or ()) if one not in plain]
 

@@ -18,11 +18,12 @@ from burnish_engine.radar.small_model import small_model
 
 from support.models.tiny import make_tokenizer
 
-SOME = {
-    "hrm_text": False,  # its files hold gate and up, and q, k and v, as one tensor
-    "olmo2": True,
-}
 TARGETS = ["all-linear"]
+SOME = {
+    "hrm_text": (TARGETS, False),  # its files hold gate and up, and q, k and v, as one tensor
+    "olmo2": (TARGETS, True),
+    "jetmoe": (["auto"], False),  # its experts are stacks that are called weights, as those of linear layers
+}
 
 
 def saved_base(name, folder):
@@ -63,8 +64,8 @@ def promised_and_done(source, targets, folder):
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", SOME)
 def test_a_merge_is_planned_as_it_is_done(name, tmp_path):
-    source = saved_base(name, tmp_path / "base")
-    assert promised_and_done(source, TARGETS, tmp_path / "adapter") == [SOME[name]] * 3
+    source, (targets, works) = saved_base(name, tmp_path / "base"), SOME[name]
+    assert promised_and_done(source, targets, tmp_path / "adapter") == [works] * 3
 
 
 @pytest.mark.long

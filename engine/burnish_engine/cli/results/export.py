@@ -34,6 +34,9 @@ from burnish_engine.runs.jobs.export_job import ExportReporter
 from burnish_engine.runs.store import adapter_of, open_run, read_recipe, trained_of, with_own_template
 from burnish_engine.scoring.rows_file import scored_tokens
 
+_MTP = "mtp"
+"""The part of a model that files can be made without."""
+
 
 def export(
     run: Annotated[str, typer.Argument(help='Name or folder of the run; "last" is the newest.')],
@@ -66,6 +69,13 @@ def export(
             "was trained on. Default: the recipe's.",
         ),
     ] = "",
+    leave_out: Annotated[
+        str,
+        typer.Option(
+            metavar="PART",
+            help="Leave a part of the model out of the files: `mtp`, the layer for multi-token prediction (Qwen3.5).",
+        ),
+    ] = "",
     size_limit: Annotated[
         float | None,
         typer.Option(metavar="MB", min=0.0, help="Largest file wanted; the best below it is suggested."),
@@ -95,14 +105,14 @@ def export(
 
     A GGUF is called done only after it was compared, token by token, with the model that was trained.
     """
-    _check_options(to, json=json, each_expert=each_expert)
+    _check_options(to, json=json, each_expert=each_expert, leave_out=leave_out)
     paths = open_run(run)
     if push:
         return _push(out_dir or paths.export, push, private=not public)
     (adapter_of if to in ("adapter", "lora-gguf") else trained_of)(paths)
     recipe = _with_options(with_own_template(paths, read_recipe(paths)), importance, merge_onto, size_limit)
     # An adapter is written even where the base no longer exists.
-    trained = None if to == "adapter" else _TrainedModel.open(paths, recipe, to, name)
+    trained = None if to == "adapter" else _TrainedModel.open(paths, recipe, to, name, leave_out=leave_out)
     if to == "lora-gguf" and (why := _why_merged(paths)):
         out.note(f"{why} It is merged into the model instead.")
         to = "gguf"
@@ -151,14 +161,27 @@ class _TrainedModel:
     name: str
 
     @classmethod
-    def open(cls, paths: RunPaths, recipe: Recipe, to: ExportKind, name: str) -> Self:
-        """Open it, and refuse a kind of export that does not work for it."""
+    def open(cls, paths: RunPaths, recipe: Recipe, to: ExportKind, name: str, *, leave_out: str) -> Self:
+        """Open it without a part that is to be left out, and refuse a kind of export that does not work for it."""
         source, adapter = trained_model(paths, recipe)
         check_kind(to, source, adapter)
+        if leave_out:
+            source = _without_drafts(source)
         return cls(paths, recipe, source, adapter, name or recipe.name or f"{source.name}-tuned")
 
 
-def _check_options(to: ExportKind, *, json: bool, each_expert: bool) -> None:
+def _without_drafts(source: ModelSource) -> ModelSource:
+    if source.spec is None or not source.spec.mtp_layers:
+        raise UsageError(f"{source.name} has no layer for multi-token prediction.", "Start again without --leave-out.")
+    out.note("The layer for multi-token prediction (mtp) is left out.")
+    return source.without_drafts()
+
+
+def _check_options(to: ExportKind, *, json: bool, each_expert: bool, leave_out: str) -> None:
+    if leave_out not in ("", _MTP):
+        raise UsageError(f"--leave-out is {leave_out!r}.", f"The only part that can be left out is {_MTP}.")
+    if leave_out and to in ("adapter", "lora-gguf"):
+        raise UsageError(f"--leave-out is for whole models; --to {to} holds the adapter alone.", "Leave it out.")
     if json and to not in GGUF_KINDS:
         raise UsageError(f"--json prints the fidelity report, which --to {to} has none of.", "Leave --json out.")
     if each_expert and to != "adapter":

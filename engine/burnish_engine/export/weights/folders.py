@@ -7,6 +7,7 @@ import math
 import shutil
 import struct
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,9 @@ def export_safetensors(
         if weights.unpacks_mxfp4:
             _change_config(folder, lambda config: config.pop("quantization_config"))
         if weights.unties:
-            _change_config(folder, _untie)
+            _change_config(folder, partial(_set, key="tie_word_embeddings", value=False, adds=True))
+        if not source.has_drafts:
+            _change_config(folder, partial(_set, key="mtp_num_hidden_layers", value=0, adds=False))
         _write_template(source, folder)
         check(folder)
         if out.is_dir():
@@ -246,11 +249,11 @@ def _change_config(folder: Path, change: Callable[[dict[str, Any]], object]) -> 
     path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _untie(config: dict[str, Any]) -> None:
-    """Say that the head is a tensor of its own, also in the part that describes the language model."""
-    config["tie_word_embeddings"] = False
-    if isinstance(inner := config.get("text_config"), dict):
-        inner["tie_word_embeddings"] = False
+def _set(config: dict[str, Any], *, key: str, value: object, adds: bool) -> None:
+    """Set a key, also in the part that describes the language model; `adds` says whether where it does not stand."""
+    for part in (config, config.get("text_config")):
+        if isinstance(part, dict) and (adds or key in part):
+            part[key] = value
 
 
 def _write_template(source: ModelSource, folder: Path) -> None:

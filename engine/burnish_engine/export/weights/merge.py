@@ -79,6 +79,8 @@ class MergedWeights:
         self._unpacked = {name: stack for name, stack in self._whole.items() if stack.is_mxfp4}
         packed = {name: own.pop(name) for stack in self._unpacked.values() for name in stack.stored.tensors}
         self._stored = {name: place for name, place in own.items() if stored[place].dtype not in _TABLE_TYPES}
+        if not source.has_drafts:
+            stored = {name: tensor for name, tensor in stored.items() if not is_mtp(name)}
         mtp = mtp_names(stored, source.spec.num_layers) if source.spec else {}
         self.mtp_names, self.mtp_stacks = list(mtp), _mtp_stacks(source, mtp)
         self._tensors = stored | {name: stored[place] for name, place in (packed | self._stored | mtp).items()}

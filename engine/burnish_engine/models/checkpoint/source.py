@@ -60,6 +60,15 @@ class ModelSource:
     rows: int = 0
 
     @property
+    def has_drafts(self) -> bool:
+        """Whether exports hold the files' layers for multi-token prediction, if there are any."""
+        return self.spec is None or self.spec.mtp_layers > 0
+
+    def without_drafts(self) -> ModelSource:
+        """Return the model without its layers for multi-token prediction, which exports then leave out."""
+        return replace(self, spec=self.spec.model_copy(update={"mtp_layers": 0})) if self.spec else self
+
+    @property
     def trained_digest(self) -> str:
         """SHA-256 of the weights if a run trained them all, else empty. Reads the whole file."""
         if not self.trained:

@@ -131,6 +131,7 @@ BAD_CALLS = [
     ["chat", "x", "--top-k", "-1"], ["chat", "x", "--min-p", "2"],
     ["export", "x", "--to", "zip"],
     ["export", "x", "--to", "adapter", "--json"], ["export", "x", "--each-expert"],
+    ["export", "x", "--leave-out", "vision"], ["export", "x", "--to", "adapter", "--leave-out", "mtp"],
     ["export", "x", "--size-limit", "-1"], ["runs", "show"],
     ["runs", "compare", "x"], ["runs", "compare", "x", "x"], ["runs", "delete", "x"], ["runs", "odd"],
     ["bench", "kernels", "--op", "odd"], ["bench", "step", "--shape", "odd"], ["bench", "step", "--method", "odd"],

@@ -16,6 +16,7 @@ from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.quantize.importance_file import Importance, read_importance, with_unknown, write_importance
+from burnish_engine.export.weights.folders import export_safetensors
 from burnish_engine.models.checkpoint.mtp_layers import mtp_names
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
@@ -67,6 +68,22 @@ def test_a_checkpoint_without_it_makes_a_file_without_it(model, tmp_path):
     path = write_16_bit(source, None, tmp_path)
     assert not [name for name in GGUFReader(path).fields if "nextn" in name]
     assert faults(source, path) == ""
+
+
+@pytest.mark.full
+def test_files_are_made_without_it_on_demand(source, tmp_path):
+    """In a GGUF and in safetensors, where llama.cpp's converter would look for the layers that config.json names."""
+    lean = source.without_drafts()
+    path = write_16_bit(lean, None, tmp_path)
+    reader = GGUFReader(path)
+    assert not [name for name in (*reader.fields, *(one.name for one in reader.tensors)) if "nextn" in name]
+    assert faults(lean, path) == ""
+    assert "nextn" in faults(source, path)
+    folder = export_safetensors(lean, None, tmp_path / "merged")
+    made, stored = open_model(str(folder)), load_file(folder / "model.safetensors")
+    assert stored.keys() == {name for name in load_file(source.folder / "model.safetensors") if "mtp." not in name}
+    assert made.spec == lean.spec
+    assert made.config["mtp_num_hidden_layers"] == 0 < source.config["mtp_num_hidden_layers"]
 
 
 @pytest.mark.full

@@ -1,4 +1,6 @@
-"""A copy stream for the CPU whose copies end as late as they may: a test sees what is read too early or overwritten."""
+"""A copy stream for the CPU whose work ends as late as it may: a test sees what is read too early or overwritten."""
+
+from functools import partial
 
 from typing_extensions import override
 
@@ -8,7 +10,7 @@ _GARBAGE = 0xA5
 
 
 class LateCopies(CopyStream):
-    """Spoils the target as soon as a copy begins, and fills it when the copy is waited for."""
+    """Spoils the target as soon as a copy begins, and fills it when the copy is waited for; so too with other work."""
 
     def __init__(self, device):
         super().__init__(device)
@@ -20,9 +22,14 @@ class LateCopies(CopyStream):
         for _, target in pairs:
             target.fill_(_GARBAGE)
         self.begun += 1
-        return pairs
+        return [partial(target.copy_, source) for source, target in pairs]
+
+    @override
+    def run(self, work):
+        self.begun += 1
+        return [work]
 
     @override
     def wait(self, copied):
-        for source, target in copied or ():
-            target.copy_(source)
+        for work in copied or ():
+            work()

@@ -152,7 +152,11 @@ class FastMemory:
         forward += self._inputs
         if self.run.cuda:  # the CPU copies at once
             forward += in_flight * self._buffer_bytes[1]
-        backward = below + self._per_layer(levels, layers.backward) + self._pool_bytes(backward_pool_sizes(levels, self._outputs))
+        backward = (
+            below
+            + self._per_layer(levels, layers.backward)
+            + self._pool_bytes(backward_pool_sizes(levels, self._outputs))
+        )
         backward += self._inputs + self._on_cpu(mlp_chunk_tokens)
         pass_peak = np.maximum(forward.max(axis=1), backward.max(axis=1))
         return PlanPeaks(above[:, -1] + self._inputs, pass_peak, backward[:, -1], pool)
@@ -202,17 +206,17 @@ class FastMemory:
     def _inputs(self) -> int:
         """Bytes of a micro-batch's inputs, the rotation tables, and one number a token of the last norm.
 
-        Also of what layers leave for others: gradients of keys and values that are lent, and embeddings that inputs of
-        the layers' own are made of.
+        Also of what layers leave for others: gradients of keys and values that are lent, embeddings that inputs of the
+        layers' own are made of, and the rows gathered for two layers.
         """
-        spec, shared = self.run.spec, 0
+        spec, lent = self.run.spec, 0
         tables = [(spec.rope, spec.largest_head)] + [(spec.local_rope, spec.head_dim)] * (spec.local_rope is not None)
         turned = sum(4 * int(head * rope.partial) for rope, head in tables if rope is not None)
         for layer in spec.layers:
             own = spec.of_layer(layer)
-            shared += 2 * own.num_kv_heads * own.head_dim if layer.keys == "lent" else 0
-        shared += spec.hidden_size if spec.per_layer_size else 0
-        return self.tokens * (_INPUT_BYTES + 4 + turned + shared * self._width)
+            lent += 2 * own.num_kv_heads * own.head_dim if layer.keys == "lent" else 0
+        own_inputs = spec.hidden_size + 2 * spec.per_layer_size if spec.per_layer_size else 0
+        return self.tokens * (_INPUT_BYTES + 4 + turned + 4 * lent + own_inputs * self._width)
 
     @cached_property
     def trained(self) -> int:

@@ -73,10 +73,7 @@ def backward_pool_sizes(levels: SaveLevels, outputs: int) -> PoolSizes:
     """
     leaving = _leaving(outputs)
     return PoolSizes(
-        *(
-            _so_far(_offloads(levels, leaving, kind), FURTHEST if kind == "gate_up" else 1)
-            for kind in PoolSizes._fields
-        )
+        *(_so_far(_offloads(levels, leaving, kind), FURTHEST if kind == "gate_up" else 1) for kind in PoolSizes._fields)
     )
 
 
@@ -103,7 +100,9 @@ def _offloading_layers_below(levels: SaveLevels, leaving: _Leaving) -> tuple[Sav
     before = np.concatenate([nothing, latest[:, :-1]], axis=1)
     last = np.where(before >= 0, np.take_along_axis(levels, np.maximum(before, 0), axis=1), np.int8(-1))
     further = np.take_along_axis(before, np.maximum(before, 0), axis=1)
-    offloaded = (before >= 0) & (further >= 0) & np.isin(last, [one for one, kinds in leaving.items() if len(kinds) == 1])
+    offloaded = (
+        (before >= 0) & (further >= 0) & np.isin(last, [one for one, kinds in leaving.items() if len(kinds) == 1])
+    )
     return last, np.where(offloaded, np.take_along_axis(levels, np.maximum(further, 0), axis=1), np.int8(-1))
 
 

@@ -7,7 +7,7 @@ Shapes: T tokens of a micro-batch, H hidden size, V vocabulary, E widths extende
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,13 +16,14 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.memory_plan import SaveLevel
 from burnish_engine.models.decoder.decoder_layer import DecoderLayer
 from burnish_engine.models.decoder.frozen.head import Head
-from burnish_engine.models.decoder.layer_end.inputs import LayerInputs
+from burnish_engine.models.decoder.layer_end.inputs import LayerInputs, PassInputs
 from burnish_engine.models.decoder.layer_norms import stream_eps
 from burnish_engine.models.decoder.layer_tensors import OFFLOADING
 from burnish_engine.models.decoder.layer_types import PassState, ResidualStream, SavedActivations, SequenceMetadata
 from burnish_engine.models.decoder.magnitudes import Magnitudes
 from burnish_engine.models.decoder.mixers.mixer import MixFunctions
 from burnish_engine.models.decoder.rope_tables import RopeTable
+from burnish_engine.models.host_memory.copy_stream import CopyStream
 from burnish_engine.models.host_memory.offloader import Offloader
 from burnish_engine.models.host_memory.weight_ring import WeightRing
 from burnish_kernels.gather.op import gather_rows
@@ -79,6 +80,7 @@ class Decoder:
         layer_inputs: LayerInputs | None = None,
     ) -> None:
         self.layer_inputs = layer_inputs
+        self._gathers = CopyStream(final_norm_H.device)
         self.spec, self.layers, self.rope, self.ring = spec, layers, rope, ring
         self.embedding_VH, self.head, self.final_norm_H = embedding_VH, head, final_norm_H
         self._eps = stream_eps(spec)
@@ -121,7 +123,9 @@ class Decoder:
             self.expire_magnitudes()  # a captured pass computes the factors each time
         stream, state = ResidualStream(None, self.embed(ids_T)), PassState()
         if self.layer_inputs is not None:
-            state.inputs = self.layer_inputs.of_pass(ids_T, stream.pending_TH)
+            self._gathers.wait_for_all()
+            state.inputs = PassInputs(self.layer_inputs, ids_T, stream.pending_TH, self._gathers)
+            state.inputs.fetch_rows(0)
         sequences = replace(sequences, state=state)
         kept: list[SavedActivations | None] = []
         first = self.first_trained
@@ -133,6 +137,8 @@ class Decoder:
         for index, layer in enumerate(self.layers):
             level = levels[index] if levels is not None and index >= first else None
             mix = None if mixing is None else mixing[layer.mixer.name]
+            if state.inputs is not None and index + 1 < len(self.layers):
+                state.inputs.fetch_rows(index + 1)
             with self.ring.present(index):
                 saved = layer.forward(stream, sequences, level=level, mix=mix, offloader=offloader)
             kept.append(saved)
@@ -190,6 +196,9 @@ class Decoder:
             assert saved is not None
             if done.offloader is not None:
                 done.offloader.restore(saved)
+            if done.state is not None and done.state.inputs is not None:
+                below = done.layers[-1] if layer.shape.index > first else None
+                _gather_again(done.state.inputs, {layer.shape.index: saved, layer.shape.index - 1: below})
             with self.ring.present(layer.shape.index):
                 layer.backward(saved, gradient_TE, sequences, wanted=layer.shape.index > first)
             del saved  # else it lives while the caller does something else
@@ -224,6 +233,7 @@ class Decoder:
         """Recover the copy streams after a graph capture failed half-way."""
         self.ring.reset()
         self.head.reset_copies()
+        self._gathers.join_capture()
 
     def chunk_feed_forward(self, mlp_chunk_tokens: int) -> None:
         """Run the feed-forward in chunks of `mlp_chunk_tokens` tokens from now on; 0: all tokens at once."""
@@ -253,3 +263,10 @@ class Decoder:
         logits = self.raw_logits(hidden_TH).float()
         cap = self.spec.logit_softcap
         return cap * torch.tanh(logits / cap) if cap else logits
+
+
+def _gather_again(inputs: PassInputs, layers: Mapping[int, SavedActivations | None]) -> None:
+    """Start to gather rows once more for those of the layers that did not save what they made of them."""
+    for index, saved in layers.items():
+        if saved is not None and saved.own_input_TJ is None:
+            inputs.fetch_rows(index)

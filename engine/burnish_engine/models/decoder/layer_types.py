@@ -34,7 +34,8 @@ class LentKeys:
     Attributes:
         k_TMD: keys, rotated.
         v_TMD: values.
-        gradient: gradients of both, summed over the layers that borrow them; None: there are none yet.
+        gradient: gradients of both, summed over the layers that borrow them in at least fp32, as there may be many;
+            None: there are none yet.
     """
 
     k_TMD: torch.Tensor
@@ -42,9 +43,10 @@ class LentKeys:
     gradient: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def add_gradient(self, dk_TMD: torch.Tensor, dv_TMD: torch.Tensor) -> None:
-        """Add the gradients of one layer, whose memory is taken over."""
+        """Add the gradients of one layer."""
         if self.gradient is None:
-            self.gradient = dk_TMD, dv_TMD
+            wide = torch.promote_types(dk_TMD.dtype, torch.float32)
+            self.gradient = dk_TMD.to(wide), dv_TMD.to(wide)
             return
         self.gradient[0].add_(dk_TMD)
         self.gradient[1].add_(dv_TMD)

@@ -1,17 +1,17 @@
-"""Copies to and from a device on a separate stream, ordered with the device's work by events."""
+"""Copies to and from a device, and gathers, on a separate stream, ordered with the device's work by events."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import torch
 
 
 class CopyStream:
-    """A stream for copies that run beside the device's work and can be part of a captured graph.
+    """A stream for copies and gathers that run beside the device's work and can be part of a captured graph.
 
-    On the CPU they are plain copies.
+    On the CPU they are done at once.
 
     Args:
         device: device to copy to and from, with host memory or another device.
@@ -35,14 +35,21 @@ class CopyStream:
 
     def copy_all(self, pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> torch.cuda.Event | None:
         """Copy each source to its target, one after the other; see `copy`."""
-        if self._stream is None:
+
+        def copies() -> None:
             for source, target in pairs:
-                target.copy_(source)
+                target.copy_(source, non_blocking=True)
+
+        return self.run(copies)
+
+    def run(self, work: Callable[[], object]) -> torch.cuda.Event | None:
+        """Queue work that fills memory of the device; see `copy`."""
+        if self._stream is None:
+            work()
             return None
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
-            for source, target in pairs:
-                target.copy_(source, non_blocking=True)
+            work()
         return self._stream.record_event()
 
     def wait(self, copied: torch.cuda.Event | None) -> None:

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 _PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)(?:\s*;\s*([^\\]+))?")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+_SUM = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 _TORCH_FILES = "torch-files.txt"
 _LLAMA_FILES = "llama-files.txt"
 _SUMS = "SHA256SUMS"
@@ -182,7 +183,7 @@ def open_lock(folder: Path, work: Path, own_folders: Iterable[str]) -> Lock:
     own, damaged = [], []
     for place in dict.fromkeys(Path(one).absolute() for one in own_folders):
         sums = read_sums(place / _SUMS)
-        for path in sorted(place.glob("*.whl")):
+        for path in sorted(one for one in place.glob("*.whl") if one.is_file()):
             name, version, *_ = [*path.name.split("-"), "", ""]
             if (normalized(name), version.partition("+")[0]) not in wanted:
                 continue
@@ -197,8 +198,8 @@ def open_lock(folder: Path, work: Path, own_folders: Iterable[str]) -> Lock:
 
 def read_sums(path: Path) -> dict[str, str]:
     """The SHA-256 of each file by its name, from a list such as `sha256sum` prints; none where there is no list."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return {name: digest for digest, name in (line.split() for line in lines)}
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    return {found[2]: found[1] for found in map(_SUM.fullmatch, lines) if found}
 
 
 def _pin_files(folder: Path) -> list[Path]:

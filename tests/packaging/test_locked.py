@@ -1,6 +1,7 @@
 """pip gets exact versions with hashes: a changed file is refused, one of the user's own is taken and told of."""
 
 import hashlib
+import os
 import subprocess
 import sys
 import zipfile
@@ -70,6 +71,19 @@ def test_a_wheel_that_is_not_as_its_release_lists_it_is_left_alone(tmp_path: Pat
     lock = open_lock(written(tmp_path / "lock", packages=text), tmp_path / "work", [str(good.parent)])
     assert [file.path for file in lock.own] == [good]
     assert lock.damaged == (cut,)
+
+
+def test_odd_things_in_a_release_are_passed_over(tmp_path: Path) -> None:
+    wheel = write_wheel(tmp_path / "dist", "good", "1.0")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    odd = b"\xff\xfe\x00\nno sum at all\n\n" + f"{digest} *{wheel.name}\nabc  x y z\n".encode()
+    (tmp_path / "dist" / "SHA256SUMS").write_bytes(odd)
+    (tmp_path / "dist" / "good-1.0-folder.whl").mkdir()
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "dist" / "good-1.0-pipe.whl")
+    locked = written(tmp_path / "lock", packages=Pin("good", "1.0", hashes=(A,)).text())
+    lock = open_lock(locked, tmp_path / "work", [str(wheel.parent)])
+    assert ([file.path for file in lock.own], lock.damaged) == ([wheel], ())
 
 
 def test_a_release_gives_its_wheel_from_a_folder_or_by_hash_from_an_address(tmp_path: Path) -> None:

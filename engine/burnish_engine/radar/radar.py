@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from burnish_engine.contract.files import is_file, read_plain
 from burnish_engine.contract.paths import HOME_VARIABLE
 from burnish_engine.radar.try_type import try_type
 from burnish_engine.radar.verdict import Verdict
@@ -97,7 +98,16 @@ def _end_with_parent() -> None:
 
 
 def _read(path: Path) -> dict[str, Verdict]:
-    if not path.is_file():
+    """Read verdicts, but for lines that are none, such as one that was cut when a radar was ended."""
+    if not is_file(path):
         return {}
-    found = (Verdict(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
-    return {one.model_type: one for one in found}
+    found = map(_verdict, read_plain(path).splitlines())
+    return {one.model_type: one for one in found if one is not None}
+
+
+def _verdict(line: str) -> Verdict | None:
+    try:
+        found = Verdict(**json.loads(line))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return found if all(isinstance(value, str) for value in asdict(found).values()) else None

@@ -125,13 +125,30 @@ class ReplyLocator:
             tools: JSON schemas of the tools, for the template.
         """
         mark = unused_characters(messages, text)[0]
-        other = {name: value for name, value in messages[turn].items() if name not in (THOUGHTS, "tool_calls")}
-        upto = [*messages[:turn], {**other, "content": mark}]
+        upto = [*messages[:turn], _another(messages[turn], mark)]
         for after in (messages[turn + 1 :], []) if "tool_calls" in messages[turn] else (messages[turn + 1 :],):
             before, found, _ = (self.render_or_none([*upto, *after], tools) or "").partition(mark)
             if found and text.startswith(before):
                 return len(before)
         return -1
+
+    def parts_from_another(self, messages: Messages, turn: int, text: str, low: int, tools: Sequence[Any]) -> int:
+        """Find the index where the rendering of a reply and of another in its place part, at a token; -1 if unknown.
+
+        Args:
+            messages: turns of the conversation.
+            turn: index of the reply among them.
+            text: rendering of all turns.
+            low: index in the text where the content of the turn before it ends; both share something behind it.
+            tools: JSON schemas of the tools, for the template.
+        """
+        mark = unused_characters(messages, text)[0]
+        other = self.render_or_none([*messages[:turn], _another(messages[turn], mark)], tools) or ""
+        before, found, _ = other.partition(mark)
+        at = common_prefix_length(before, text)
+        tokens = (token.span("token") for token in self._turn_end.finditer(text, max(low, 0)))
+        at = next((start for start, end in tokens if start < at < end), at)
+        return at if found and 0 <= low < at else -1
 
     def _marked_bounds(
         self,
@@ -279,6 +296,11 @@ def unused_characters(messages: Messages, text: str) -> tuple[str, str, str, str
 def _ended(message: Mapping[str, Any], mark: str) -> dict[str, Any]:
     """Return a turn with a mark at the end of its content."""
     return {**message, "content": f"{(message['content'] or '').rstrip()}{mark}"}
+
+
+def _another(message: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """Return a reply that says a text and nothing else, in the place of another."""
+    return {**{name: value for name, value in message.items() if name not in (THOUGHTS, "tool_calls")}, "content": text}
 
 
 def _between(text: str, first: str, last: str, *, trimmed: bool) -> str:

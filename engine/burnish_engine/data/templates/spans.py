@@ -253,7 +253,10 @@ class ChatRenderer:
         if leaves.whole:
             return leaves if another < 0 else leaves.capped(another)
         if own is None:
-            return PromptEnd(another if another >= 0 else leaves.at, whole=False)
+            start = another if another >= 0 else leaves.at
+            if start < 0 and calls and end is not None:  # templates without a prompt of their own before this turn
+                start = self._reply_locator.parts_from_another(messages, turn, text, end, tools)
+            return PromptEnd(start, whole=False)
         start = max(another, leaves.at)  # thoughts in the prompt begin as the reply's own do
         return PromptEnd(min(start, own) if start >= 0 else own, whole=False)
 
@@ -268,7 +271,7 @@ class ChatRenderer:
         spans = list[Span]()
         ending: re.Match[str] | None = None
         for start, end in located:
-            ending = self._turn_end.match(text, end)
+            ending = self._ending(text, end)
             spans.append((start, ending.end() if ending else end))
         if ending is None and ends_with_reply:
             # No data follows here, so a search is safe. Text that the template puts in between is supervised.
@@ -278,6 +281,12 @@ class ChatRenderer:
             spans[-1] = (start, ending.end() if ending else len(text))
         add_eos = ending is None and ends_with_reply and self._eos_token is not None
         return text, tuple(spans), False, add_eos, ending["token"] if ending else None
+
+    def _ending(self, text: str, end: int) -> re.Match[str] | None:
+        """Match the token behind a reply, or the end-of-sequence token where it stands right behind that one."""
+        ending = self._turn_end.match(text, end)
+        further = self._turn_end.match(text, ending.end()) if ending and ending["token"] != self._eos_token else None
+        return further if further and further["token"] == self._eos_token else ending
 
     def _turn_ends(self, added_tokens: Sequence[str]) -> list[str]:
         """List the tokens that may end a turn: the end-of-sequence token, and added tokens that do not begin turns."""
@@ -315,9 +324,15 @@ class ChatRenderer:
         for chat in (spoken, self._template.probe_chat()):
             body = (self._rendered(chat) or "").rstrip()
             last = next((end for end in self._turn_end.finditer(body) if end.end() == len(body)), None)
-            if last and chat[-1]["role"] == "assistant":
+            if last and chat[-1]["role"] == "assistant" and not self._always_prompts(chat):
                 found.append(last["token"])
         return found or ([self._eos_token] if self._eos_token else [])
+
+    def _always_prompts(self, chat: Messages) -> bool:
+        """Whether the template writes the generation prompt unasked, so that renderings do not end with their turn."""
+        text, after = self._rendered(chat), self._rendered([*chat, {"role": "user", "content": "c"}])
+        continued = text is None or after is None or after.startswith(text)
+        return not continued and text == self._rendered(chat, prompt=True)
 
     def _rendered(self, messages: Messages, *, prompt: bool = False) -> str | None:
         try:

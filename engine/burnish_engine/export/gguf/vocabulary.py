@@ -129,7 +129,9 @@ def _special(tokenizer: Any, template: ChatTemplate, declared_stops: Sequence[in
     }
     # Programs detect further end tokens by name only; the others get the two keys that also end a generation.
     named = {token for name, token in tokenizer.get_added_vocab().items() if name in END_OF_TURN_NAMES}
-    others = [stop for stop in stop_token_ids(tokenizer, declared_stops) if stop not in {found["eos_token_id"], *named}]
+    known = {found["eos_token_id"], *named}
+    stops = stop_token_ids(tokenizer, declared_stops)
+    others = [stop for stop in stops if stop not in known and 0 <= stop < len(tokenizer)]
     found |= dict(zip(("eot_token_id", "eom_token_id"), others, strict=False))
     return {key: int(token) for key, token in found.items() if token is not None}
 

@@ -26,7 +26,7 @@ from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.gguf.vocabulary import Vocabulary, read_vocabulary
 from burnish_engine.export.weights.folders import Progress, no_progress, to_dtype
 from burnish_engine.export.weights.merge import MergedWeights
-from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.checkpoint.source import ModelSource, generation_ends
 from burnish_engine.models.families.rules.gguf import GgufRules, Metadata
 
 _FILE_TYPES = {"F32": 0, "F16": 1, "BF16": 32}  # llama_ftype, llama.h
@@ -347,13 +347,6 @@ def _license(source: ModelSource) -> str:
 
 def declared_stops(source: ModelSource) -> list[int]:
     """List the tokens that config.json and generation_config.json declare to end a reply."""
-    import json
-
-    path = source.folder / "generation_config.json"
-    declared = [source.config.get("eos_token_id")]
-    if path.is_file():
-        declared.append(json.loads(read_plain(path)).get("eos_token_id"))
-    flat: list[int] = []
-    for value in declared:
-        flat += value if isinstance(value, list) else [] if value is None else [value]
-    return flat
+    named = source.config.get("eos_token_id")
+    own = named if isinstance(named, list) else [] if named is None else [named]
+    return [*own, *generation_ends(source.folder)]

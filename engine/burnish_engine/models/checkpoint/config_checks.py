@@ -183,7 +183,7 @@ def _check_known(folder: Path, nested: bool, config: Mapping[str, Any], *, divid
         value = config.get(key)
         _check(folder, nested, key, value, "" if value is None or isinstance(value, bool) else "which is no switch")
     for key in _TOKENS:
-        _check(folder, False, key, config.get(key), _why_no_tokens(config.get(key)))  # beside text_config or in it
+        _check(folder, False, key, config.get(key), why_no_tokens(config.get(key)))  # beside text_config or in it
     for key in ("rope_scaling", "rope_parameters"):
         _check_rope(folder, nested, key, config.get(key))
     if all(isinstance(config.get(key), int) for key in ("hidden_size", "num_attention_heads")):
@@ -233,7 +233,8 @@ def _why_no_activation(value: Any) -> str:
     return "" if isinstance(value, str) and value in ACTIVATIONS else "which is no activation that transformers has"
 
 
-def _why_no_tokens(value: Any) -> str:
+def why_no_tokens(value: Any) -> str:
+    """Say why a value is no token id and no list of them; empty where it is one, or null."""
     ids = value if isinstance(value, list) else [value]
     fits = value is None or all(isinstance(one, int) and not isinstance(one, bool) for one in ids)
     return "" if fits else "which is no token id"

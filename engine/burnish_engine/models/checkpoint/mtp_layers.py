@@ -7,10 +7,13 @@ them behind the model's own layers (conversion/qwen.py, `_QwenMtpMixin`), and so
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
+from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.facts import DecoderSpec
 
 _BEGINNING = "mtp."
+_LAYERS = "mtp.layers."
 _AROUND = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "shared_head.norm"}
 """Modules beside the layers, and their names within the first of them."""
 
@@ -18,6 +21,25 @@ _AROUND = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidde
 def is_mtp(stored: str) -> bool:
     """Whether a stored tensor belongs to layers for multi-token prediction."""
     return stored.startswith(_BEGINNING)
+
+
+def check_mtp(folder: Path, stored: Iterable[str]) -> None:
+    """Refuse layers for multi-token prediction that are not numbered from 0 on.
+
+    Args:
+        folder: the model folder, for the message.
+        stored: names of the checkpoint's tensors.
+
+    Raises:
+        SetupError: A number is missing, or none.
+    """
+    found = {name.removeprefix(_LAYERS).partition(".")[0] for name in stored if name.startswith(_LAYERS)}
+    if strange := sorted(found - {str(number) for number in range(len(found))}):
+        raise SetupError(
+            f"The weights in {folder} hold tensors of {_LAYERS}{strange[0]:.40}, and layers for multi-token prediction "
+            f"are numbered from 0 on; {len(found)} are there.",
+            "Download the model again: files are missing or damaged.",
+        )
 
 
 def mtp_names(stored: Iterable[str], layers: int) -> dict[str, str]:

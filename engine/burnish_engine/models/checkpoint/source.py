@@ -17,9 +17,15 @@ from burnish_engine.contract.files import is_file, read_plain
 from burnish_engine.contract.model_places import model_dir
 from burnish_engine.contract.paths import cached_model_name, is_address, is_model_name, models_dir
 from burnish_engine.models.checkpoint import embedded
-from burnish_engine.models.checkpoint.config_checks import HEAD, check_config, check_tensors, embedding_rows
+from burnish_engine.models.checkpoint.config_checks import (
+    HEAD,
+    check_config,
+    check_tensors,
+    embedding_rows,
+    why_no_tokens,
+)
 from burnish_engine.models.checkpoint.meta_model import check_built
-from burnish_engine.models.checkpoint.mtp_layers import mtp_count, mtp_names
+from burnish_engine.models.checkpoint.mtp_layers import check_mtp, mtp_count, mtp_names
 from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.checkpoint.wrapper import Wrapper, other_parts, text_part
@@ -134,6 +140,7 @@ def open_model(path: str) -> ModelSource:
     if spec is None:
         check_built(folder, config, tensors)
     else:
+        check_mtp(folder, stored)
         further = mtp_count(mtp_names(stored, spec.num_layers), spec.num_layers)
         spec = spec.model_copy(update={"mtp_layers": further})
         check_tensors(folder, config, spec, tensors)
@@ -190,6 +197,22 @@ def read_config(folder: Path) -> dict[str, Any]:
             "Give the folder that holds it, or download the model again, with all its files.",
         )
     return _read_object(path)
+
+
+def generation_ends(folder: Path) -> list[int]:
+    """Return the tokens that generation_config.json names as ends of a reply; none where there is no such file.
+
+    Args:
+        folder: the model folder.
+
+    Raises:
+        SetupError: The file is damaged, or what it names is no token.
+    """
+    path = folder / "generation_config.json"
+    value = _read_object(path).get("eos_token_id") if is_file(path) else None
+    if why := why_no_tokens(value):
+        raise SetupError(f"{path} has eos_token_id = {json.dumps(value):.60}, {why}.", "Download the file again.")
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _read_object(path: Path) -> dict[str, Any]:

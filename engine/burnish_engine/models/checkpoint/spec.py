@@ -49,7 +49,7 @@ def _understood(config: dict[str, Any], family: Family) -> DecoderSpec | None:
     # decides whether the model can be used without one.
     try:
         return _read({**family.config.defaults, **config}, family)
-    except (LookupError, TypeError, ValueError, ArithmeticError):
+    except (AttributeError, LookupError, TypeError, ValueError, ArithmeticError):
         return None
 
 

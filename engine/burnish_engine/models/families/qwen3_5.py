@@ -44,10 +44,14 @@ def _kinds(config: Config, count: int, _window: int | None) -> list[LayerKind]:
 
 def _ropes(config: Config, head_dim: int, max_context: int) -> Ropes:
     """Read the rope; its parts for time, height and width of an image (mrope) are one for text."""
+    if not all(isinstance(pairs, int) and 0 <= pairs <= head_dim for pairs in _sections(config)):
+        raise ValueError("mrope_section holds no counts of pairs")
     return read_rope(rope_parameters(config), config, head_dim, max_context, rotates_part=True), None
 
 
 def _fields(config: Config) -> dict[str, Any]:
+    if config.get("full_attention_interval"):
+        size(config, "full_attention_interval")
     delta = DeltaSpec(
         key_heads=size(config, "linear_num_key_heads"),
         value_heads=size(config, "linear_num_value_heads"),
@@ -96,7 +100,7 @@ def _metadata(spec: DecoderSpec, config: Config) -> Metadata:
 def _sections(config: Config) -> list[int]:
     """Read how many pairs of a head turn by time, height and width; llama.cpp has a fourth kind."""
     named = rope_parameters(config).get("mrope_section") or _SECTIONS
-    return [*map(int, named), 0, 0, 0, 0][:4]
+    return [*named, 0, 0, 0, 0][:4]
 
 
 def _oddities(spec: DecoderSpec, config: Config) -> Oddities:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from pathlib import Path
 
 import torch
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.contract.files import read_plain
 from burnish_engine.models.checkpoint.import_lock import IMPORT_LOCK
-from burnish_engine.models.checkpoint.source import ModelSource
+from burnish_engine.models.checkpoint.source import ModelSource, generation_ends
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, LoadedDecoder, connect_magnitudes, load_decoder
 from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, LoraAdapter, read_plan
 from burnish_engine.models.device.precision import DTYPES
@@ -67,17 +65,9 @@ def load_for_generation(
 
 def declared_ends(source: ModelSource) -> list[int]:
     """Return the tokens that generation_config.json and config.json name as ends of a reply, as transformers does."""
-    values = [source.config["eos_token_id"] if "eos_token_id" in source.config else _default_end(source)]
-    file = source.folder / "generation_config.json"
-    if file.is_file():
-        try:
-            values.append(json.loads(read_plain(file)).get("eos_token_id"))
-        except (OSError, ValueError, AttributeError, RecursionError) as error:
-            raise SetupError(f"{file} cannot be read: {error}.", "Download the model again.") from error
-    found: list[int] = []
-    for value in values:
-        found += [value] if isinstance(value, int) else list(value or [])
-    return list(dict.fromkeys(found))
+    named = source.config["eos_token_id"] if "eos_token_id" in source.config else _default_end(source)
+    own = [named] if isinstance(named, int) else named or []
+    return list(dict.fromkeys([*own, *generation_ends(source.folder)]))
 
 
 def _default_end(source: ModelSource) -> int | list[int] | None:

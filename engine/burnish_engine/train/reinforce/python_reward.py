@@ -6,10 +6,14 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
+
+import psutil
+from typing_extensions import override
 
 from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.recipe.recipe_reinforce import RewardSection
@@ -21,7 +25,8 @@ from burnish_engine.train.reinforce.reward_worker import FREE_S, LIMIT_BYTES, S_
 
 _MODULE = "burnish_engine.train.reinforce.reward_worker"
 _SHOWN = 200  # characters of a reply in a message
-_PATIENCE = 5.0  # times the processor time that a call may take by the clock: it may wait, such as for a lock
+_PATIENCE = 5.0  # times the processor time that a call may take by the clock: the machine may be busy
+_IDLE_S = 20.0  # seconds by the clock that it may wait without computing, such as for a lock or a server
 
 
 class PythonReward:
@@ -69,8 +74,9 @@ class PythonReward:
         child = self._child
         assert child is not None
         requests, answers = cast(BinaryIO, child.stdin), cast(BinaryIO, child.stdout)
-        waited = threading.Timer(_PATIENCE * limit_s, child.kill)
-        waited.start()
+        answered = threading.Event()
+        watch = _Watch(child, answered, limit_s)
+        watch.start()
         try:
             requests.write(frame(request))
             requests.flush()
@@ -79,17 +85,18 @@ class PythonReward:
                 raise EOFError
             return cast("dict[str, Any]", read_body(answers, length))
         except (OSError, EOFError, ValueError):
-            slow = not waited.is_alive()
             status = child.wait()
-            slow = slow or ended_for_time(status)
-            why = f"took more than {limit_s:g} s" if slow else f"ended its process (status {status})"
+            answered.set()
+            watch.join()
+            slow = f"took more than {limit_s:g} s" if ended_for_time(status) else ""
+            why = watch.ended_for or slow or f"ended its process (status {status})"
             raise UsageError(
                 f"The reward function {self._function} of {self._file.name} {why}.",
                 f"Correct it: it may take {S_PER_REPLY:g} s of processor time for a reply, and "
                 f"{memory_size(LIMIT_BYTES)} of memory.",
             ) from None
         finally:
-            waited.cancel()
+            answered.set()
 
     def _check(self, answer: dict[str, Any], replies: Sequence[TriedReply]) -> dict[str, Any]:
         if "fault" not in answer:
@@ -100,6 +107,51 @@ class PythonReward:
             f"The reward function {self._function} of {self._file.name} failed{where}: {answer['fault']}.",
             "Correct it, and try it: burnish rewards try RECIPE.",
         )
+
+
+class _Watch(threading.Thread):
+    """Ends a process that does not answer: one that takes far too long, or waits without computing.
+
+    Args:
+        child: the process.
+        answered: whether it has answered or ended.
+        limit_s: processor time that it may take, seconds.
+
+    Attributes:
+        ended_for: why it was ended; empty where it was not.
+    """
+
+    def __init__(self, child: subprocess.Popen[bytes], answered: threading.Event, limit_s: float) -> None:
+        super().__init__(daemon=True)
+        self._child, self._answered, self._limit_s = child, answered, limit_s
+        self.ended_for = ""
+
+    @override
+    def run(self) -> None:
+        began = computed = time.monotonic()
+        spent = -1.0
+        while not self._answered.wait(min(1.0, _IDLE_S / 4)):
+            now, before = time.monotonic(), spent
+            spent, waits = _computing(self._child.pid)
+            computed = computed if waits and spent == before else now
+            if now - computed > _IDLE_S:
+                self.ended_for = f"waited {_IDLE_S:g} s without computing"
+            elif now - began > _PATIENCE * self._limit_s:
+                self.ended_for = f"took more than {self._limit_s:g} s"
+            if self.ended_for:
+                self._child.kill()
+                return
+
+
+def _computing(pid: int) -> tuple[float, bool]:
+    """Return the processor time of a process and those below it, seconds, and whether all of them wait."""
+    try:
+        first = psutil.Process(pid)
+        processes = [first, *first.children(recursive=True)]
+        spent = sum(sum(one.cpu_times()[:2]) for one in processes)
+        return spent, all(one.status() != psutil.STATUS_RUNNING for one in processes)
+    except psutil.Error:
+        return 0.0, False  # it is ending
 
 
 def _launch() -> subprocess.Popen[bytes]:

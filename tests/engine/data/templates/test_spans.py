@@ -202,6 +202,42 @@ def test_a_call_that_cannot_be_located_is_named_with_its_place_and_what_it_lacks
     assert BESIDE_CALL in caught.value.reason
 
 
+ALWAYS_PROMPTS = (  # like Command A's: the prompt is written unasked, and turns begin by what they are
+    "{% for m in messages %}{% if m.role == 'assistant' %}<|turn><|bot>"
+    "{% if m.tool_calls %}<|plan><plan|>{% for c in m.tool_calls %}<|call>{{ c.function.name }}"
+    "{{ c.function.arguments | tojson }}<call|>{% endfor %}{% else %}<|say>{{ m.content }}<say|>{% endif %}<turn|>\n"
+    "{% else %}<|turn><|{{ m.role }}>{{ m.content }}<turn|>{% endif %}{% endfor %}<|turn><|bot>"
+)
+JOINED_CALLS = (  # like DeepSeek V3's: what ends results is not written before a further call
+    "{% set ns = namespace(called=false, results=false) %}{% for m in messages %}{% if m.role == 'user' %}"
+    "<|user>{{ m.content }}{% elif m.role == 'tool' %}{% set ns.results = true %}<|result>{{ m.content }}<result|>"
+    "{% elif m.tool_calls %}{% set ns.results = false %}{% if not ns.called %}<|bot>{% endif %}"
+    "{% set ns.called = true %}{% set c = m.tool_calls[0].function %}<|call>{{ c.name }}{{ c.arguments | tojson }}<call|><turn|>"
+    "{% else %}{% if ns.results %}<results|>{% else %}<|bot>{% endif %}{{ m.content }}<turn|>"
+    "{% set ns.results = false %}{% endif %}{% endfor %}"
+    "{% if ns.results %}<results|>{% elif add_generation_prompt %}<|bot>{% endif %}"
+)
+BOTH = [*CALLING, Message("assistant", "", {"tool_calls": [CALL]}), Message("tool", "50")]
+
+
+def test_calls_are_located_where_the_template_writes_the_prompt_unasked():
+    added = ["<|turn>", "<turn|>", "<|bot>", "<|say>", "<say|>", "<|plan>", "<plan|>", "<|call>", "<call|>", "<|user>"]
+    template = ChatTemplate(ALWAYS_PROMPTS, {})
+    chat = Conversation((*BOTH, Message("assistant", "Both.")), None, 1, "file")
+    call = '<|plan><plan|><|call>look{"pier": "Norr"}<call|><turn|>'
+    assert learned_texts(ChatRenderer(template, "<turn|>", added).render(chat)) == [call, call, "<|say>Both.<say|><turn|>"]
+    last = Conversation(tuple(BOTH[:2]), None, 1, "file")
+    assert learned_texts(ChatRenderer(template, "<turn|>", added).render(last)) == [call]
+
+
+def test_a_call_after_a_result_is_learned_from_where_it_parts_from_another_reply():
+    added = ["<|bot>", "<turn|>", "<|call>", "<call|>", "<|result>", "<result|>", "<results|>", "<|user>"]
+    chat = Conversation((*BOTH, Message("assistant", "Both.")), None, 1, "file")
+    call = '<|call>look{"pier": "Norr"}<call|><turn|>'
+    found = ChatRenderer(ChatTemplate(JOINED_CALLS, {}), "<turn|>", added).render(chat)
+    assert learned_texts(found) == [call, call, "Both.<turn|>"]
+
+
 def test_reply_written_twice_is_refused():
     with pytest.raises(RowError):
         render("{{ messages | length }}" + TURNS + "{{ m.content }}{{ m.content }}</s>{% endfor %}")

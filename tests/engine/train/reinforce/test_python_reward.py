@@ -57,6 +57,14 @@ def test_a_function_that_never_returns_is_ended(made, monkeypatch):
         made("import time\ndef reward(*_): time.sleep(60)\n").scores(REPLIES)
 
 
+def test_a_function_that_waits_is_ended_before_its_time_and_one_that_computes_is_not(made, monkeypatch):
+    monkeypatch.setattr(python_reward, "_IDLE_S", 0.8)
+    computing = "import time\ndef reward(*_):\n    while time.process_time() < 2.5: pass\n    return 1\n"
+    assert made(computing).scores(REPLIES[:1]) == [1.0]
+    with pytest.raises(UsageError, match="without computing"):
+        made("import time\ndef reward(*_): time.sleep(60)\n").scores(REPLIES)
+
+
 def test_a_file_that_is_not_there_is_refused_at_once(tmp_path):
     with pytest.raises(UsageError, match="There is no file"):
         PythonReward(RewardSection(kind="python", file=str(tmp_path / "none.py")))

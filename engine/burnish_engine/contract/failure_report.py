@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from burnish_engine.contract.cleaned_text import last_lines, without_paths, without_secrets
-from burnish_engine.contract.files import make_private, write_atomic
+from burnish_engine.contract.files import make_private, read_plain, write_atomic
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.version import burnish_version
 
@@ -31,7 +31,7 @@ _MOST_KEPT = 20
 """Reports that are kept; the oldest go first."""
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 _CHOICE = re.compile(r"[a-z0-9_]{1,24}")
-"""A text of a recipe that can be nothing but the name of a choice."""
+"""A text of a recipe that can be nothing but the name of a choice, or of a key."""
 _DATA_SECTIONS = {"data", "task"}
 
 
@@ -105,19 +105,24 @@ def save_report(text: str) -> Path:
 
 def _settings(recipe: Path) -> str:
     try:
-        sections = tomllib.loads(recipe.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        sections = tomllib.loads(read_plain(recipe))
+    except (OSError, ValueError, RecursionError) as error:
         return f"It cannot be read: {type(error).__name__}."
     return "\n".join(
-        line for name, value in sections.items() if name not in _DATA_SECTIONS for line in _lines(name, value)
+        line for name, value in sections.items() if name not in _DATA_SECTIONS for line in _lines(_key(name), value)
     )
 
 
 def _lines(name: str, value: Any) -> list[str]:
     if isinstance(value, dict):
-        return [line for key, below in value.items() for line in _lines(f"{name}.{key}", below)]
+        return [line for key, below in value.items() for line in _lines(f"{name}.{_key(key)}", below)]
     if isinstance(value, bool | int | float):
         return [f"{name} = {str(value).lower()}"]
     if isinstance(value, str) and _CHOICE.fullmatch(value):
         return [f"{name} = {value}"]
     return [f"{name} = <{type(value).__name__}>"]
+
+
+def _key(name: str) -> str:
+    """Return a key, unless it is none that a recipe can have: then it is a text of the person's own."""
+    return name if _CHOICE.fullmatch(name) else "<key>"

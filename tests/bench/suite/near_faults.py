@@ -2,8 +2,8 @@
 
 python tests/bench near_faults OUT --count 64 --seed 47
 
-The rooms take turns; in each, a file is drawn, then one of its places, by the seed alone. The quick tests that import the
-file run first, those of its own name before others, then tests that import its importers, then the tests marked
+The rooms take turns; in each, a file is drawn, then one of its places, by the seed alone. The quick tests that import
+the file run first, those of its own name before others, then tests that import its importers, then the tests marked
 `full`. The first that fails ends it, as does `--most-s` of processor time, so what tests farther away would have caught
 counts as missed. Libraries are loaded once: each pytest is a fork of this process. Outcomes are kept in OUT, so a later
 start continues; a test that fails without the fault too catches nothing.
@@ -86,7 +86,7 @@ def _start_worker(faults: list[Fault], arguments: argparse.Namespace) -> int:
 
 
 def drawn(count: int, seed: int) -> list[Fault]:
-    """Return faults by the seed alone: the rooms by turns, a file of each room by chance, one of its places by chance."""
+    """Return faults by the seed alone: the rooms by turns, of each room a file, of that a place."""
     chance = random.Random(seed)
     listed = {(line["file"], line["old"]) for line in _lines(LISTED)}
     by_room: dict[str, list[Path]] = {}
@@ -146,7 +146,9 @@ def tests_near(path: Path) -> list[str]:
     module = next((name for name, known in modules().items() if known == path), path.stem)
     own = {name for name, known in modules().items() if known == path.parent / "__init__.py"}
     first = [test for name in (module, *own) for test in importers.get(name, ())]
-    second = [test for middle, imported in _imports().items() if module in imported for test in importers.get(middle, ())]
+    second = [
+        test for middle, imported in _imports().items() if module in imported for test in importers.get(middle, ())
+    ]
     named = [test for test in _tests() if test.stem == f"test_{path.stem}" or test.parent.name == path.parent.name]
     mirrored = sorted(named, key=lambda test: (test.stem != f"test_{path.stem}", test.stat().st_size))
     ranked = [*mirrored[:4], *sorted(first, key=_size), *mirrored[4:], *sorted(second, key=_size)]

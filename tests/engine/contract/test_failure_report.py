@@ -1,5 +1,7 @@
 """A report about a bug has what explains it, and nothing of the person's own."""
 
+import os
+
 from burnish_engine.contract.failure_report import failure_report, save_report, versions
 from burnish_engine.contract.version import burnish_version
 
@@ -34,6 +36,19 @@ def test_a_report_has_versions_settings_and_the_end_of_the_log(tmp_path):
 
 def test_a_recipe_that_cannot_be_read_is_no_reason_to_fail(tmp_path):
     assert "cannot be read" in failure_report("x", "y", recipe=tmp_path / "none.toml")
+
+
+def test_odd_recipes_end_no_report_and_tell_nothing(tmp_path):
+    recipe = tmp_path / "odd.toml"
+    recipe.write_text('"Acme secret" = 1\n[train]\n"Acme bot" = {"Acme\\n== Facts" = 2}\n', encoding="utf-8")
+    assert "Acme" not in failure_report("burnish plan", "", recipe=recipe)
+    odd = [b"\xff\xfe", b"a = " + b"[" * 5000, b"a = " + b"9" * 5000]
+    for number, text in enumerate(odd):
+        (tmp_path / f"{number}.toml").write_bytes(text)
+        assert "It cannot be read" in failure_report("burnish plan", "", recipe=tmp_path / f"{number}.toml")
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        assert "It cannot be read" in failure_report("burnish plan", "", recipe=tmp_path / "pipe")
 
 
 def test_only_the_newest_reports_are_kept(burnish_home):

@@ -23,12 +23,12 @@ from support.models.tiny import conversations, make_tokenizer, write_jsonl
 MOST_S = 30.0
 """Processor time of one case, seconds."""
 ODD = (
-    None, True, -1, 0, 1, 3, 1.5, 10**9, 10**30, -(10**30), float("nan"), float("inf"), "x", "", "0", [], [None], [0, -1],
-    {}, {"a": 1}, [[[[1]]]], "\ud800", "a\0b", "é" * 300, 1e-320, 10**400,
+    None, True, -1, 0, 1, 3, 1.5, 10**9, 10**30, -(10**30), float("nan"), float("inf"), "x", "", "0", [], [None],
+    [0, -1], {}, {"a": 1}, [[[[1]]]], "\ud800", "a\0b", "é" * 300, 1e-320, 10**400,
 )  # fmt: skip
 ODD_TOML = (
-    "-1", "0", "1", "1.5", "nan", "-inf", "true", '"x"', '""', '"judge"', "[]", '["a", "b"]', '["<"]', "[[1]]", "{a = 1}",
-    "99999999999999999999", '"\\u0000"', '"(((((a+)+)+)+)+)+$"', '"(?P<x"', '"/dev/zero"', f'"{"a" * 300}"', "1e400",
+    "-1", "0", "1", "1.5", "nan", "-inf", "true", '"x"', '""', '"judge"', "[]", '["a", "b"]', '["<"]', "[[1]]",
+    "{a = 1}", "99999999999999999999", '"\\u0000"', '"(((((a+)+)+)+)+)+$"', '"(?P<x"', '"/dev/zero"', f'"{"a" * 300}"', "1e400",
 )  # fmt: skip
 KEYS = {
     "reward": ("kind", "name", "weight", "span", "pattern", "tags", "tokens", "file", "function", "unknown"),
@@ -191,9 +191,13 @@ def test_models_in_odd_folders_are_listed_or_passed_over(tmp_path, capsys, monke
     snapshot = places["hub"] / "models--a--b" / "snapshots" / "0"
     manifest = places["ollama"] / "manifests" / "registry" / "library" / "m"
     studio = places["home"] / ".lmstudio" / "models" / "a" / "b"
-    texts = ["", "{", "[]", "null", '{"layers": 3}', '{"layers": [{"size": -5, "mediaType": "x.image.model"}]}',
-             '{"layers": [{"size": 1e400, "mediaType": "x.image.model"}]}', "[" * 5000, '{"model_type": ["x"]}']  # fmt: skip
-    for folder, names in ((snapshot, ("config.json", "model.safetensors")), (manifest, ("latest",)), (studio, ("m.gguf",))):
+    layers = ("3", '[{"size": -5, "mediaType": "x.image.model"}]', '[{"size": 1e400, "mediaType": "x.image.model"}]')
+    texts = ["", "{", "[]", "null", "[" * 5000, '{"model_type": ["x"]}', *(f'{{"layers": {one}}}' for one in layers)]
+    for folder, names in (
+        (snapshot, ("config.json", "model.safetensors")),
+        (manifest, ("latest",)),
+        (studio, ("m.gguf",)),
+    ):
         folder.mkdir(parents=True)
         for name in names:
             put_something_odd(folder / name, chance, texts)
@@ -222,7 +226,18 @@ def put_something_odd(path, chance, texts):
 def test_a_radar_continues_over_odd_lines(tmp_path, capsys, seed):
     chance = random.Random(seed)
     known = '{"model_type": "llama", "plans": "fast", "trains": "packed", "exports": "yes", "runs": "equal"}'
-    odd = ["", "{", "[]", "null", "3", '{"model_type": 3}', '{"model_type": "x", "other": 1}', "[" * 5000, known[:40], "\0"]
+    odd = [
+        "",
+        "{",
+        "[]",
+        "null",
+        "3",
+        '{"model_type": 3}',
+        '{"model_type": "x", "other": 1}',
+        "[" * 5000,
+        known[:40],
+        "\0",
+    ]
     lines = [known, *chance.choices(odd, k=3)]
     chance.shuffle(lines)
     (tmp_path / "kept.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -246,5 +261,7 @@ def test_odd_ends_of_replies_are_refused_or_numbers(tmp_path, value):
 @drawn(4, 20)
 def test_an_odd_report_of_an_export_is_none(tmp_path, seed):
     chance = random.Random(seed)
-    put_something_odd(tmp_path / "fidelity.json", chance, ["", "{}", "[]", '{"files": 3}', "[" * 5000, '{"passed": NaN}'])
+    put_something_odd(
+        tmp_path / "fidelity.json", chance, ["", "{}", "[]", '{"files": 3}', "[" * 5000, '{"passed": NaN}']
+    )
     assert read_report(tmp_path) is None

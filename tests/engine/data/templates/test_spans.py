@@ -212,9 +212,9 @@ JOINED_CALLS = (  # like DeepSeek V3's: what ends results is not written before 
     "{% set ns = namespace(called=false, results=false) %}{% for m in messages %}{% if m.role == 'user' %}"
     "<|user>{{ m.content }}{% elif m.role == 'tool' %}{% set ns.results = true %}<|result>{{ m.content }}<result|>"
     "{% elif m.tool_calls %}{% set ns.results = false %}{% if not ns.called %}<|bot>{% endif %}"
-    "{% set ns.called = true %}{% set c = m.tool_calls[0].function %}<|call>{{ c.name }}{{ c.arguments | tojson }}<call|><turn|>"
-    "{% else %}{% if ns.results %}<results|>{% else %}<|bot>{% endif %}{{ m.content }}<turn|>"
-    "{% set ns.results = false %}{% endif %}{% endfor %}"
+    "{% set ns.called = true %}{% set c = m.tool_calls[0].function %}<|call>{{ c.name }}"
+    "{{ c.arguments | tojson }}<call|><turn|>{% else %}{% if ns.results %}<results|>"
+    "{% else %}<|bot>{% endif %}{{ m.content }}<turn|>{% set ns.results = false %}{% endif %}{% endfor %}"
     "{% if ns.results %}<results|>{% elif add_generation_prompt %}<|bot>{% endif %}"
 )
 BOTH = [*CALLING, Message("assistant", "", {"tool_calls": [CALL]}), Message("tool", "50")]
@@ -225,7 +225,11 @@ def test_calls_are_located_where_the_template_writes_the_prompt_unasked():
     template = ChatTemplate(ALWAYS_PROMPTS, {})
     chat = Conversation((*BOTH, Message("assistant", "Both.")), None, 1, "file")
     call = '<|plan><plan|><|call>look{"pier": "Norr"}<call|><turn|>'
-    assert learned_texts(ChatRenderer(template, "<turn|>", added).render(chat)) == [call, call, "<|say>Both.<say|><turn|>"]
+    assert learned_texts(ChatRenderer(template, "<turn|>", added).render(chat)) == [
+        call,
+        call,
+        "<|say>Both.<say|><turn|>",
+    ]
     last = Conversation(tuple(BOTH[:2]), None, 1, "file")
     assert learned_texts(ChatRenderer(template, "<turn|>", added).render(last)) == [call]
 

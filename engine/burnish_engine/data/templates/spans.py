@@ -271,7 +271,7 @@ class ChatRenderer:
         spans = list[Span]()
         ending: re.Match[str] | None = None
         for start, end in located:
-            ending = self._ending(text, end)
+            ending = self._turn_end.match(text, end)
             spans.append((start, ending.end() if ending else end))
         if ending is None and ends_with_reply:
             # No data follows here, so a search is safe. Text that the template puts in between is supervised.
@@ -281,12 +281,6 @@ class ChatRenderer:
             spans[-1] = (start, ending.end() if ending else len(text))
         add_eos = ending is None and ends_with_reply and self._eos_token is not None
         return text, tuple(spans), False, add_eos, ending["token"] if ending else None
-
-    def _ending(self, text: str, end: int) -> re.Match[str] | None:
-        """Match the token behind a reply, or the end-of-sequence token where it stands right behind that one."""
-        ending = self._turn_end.match(text, end)
-        further = self._turn_end.match(text, ending.end()) if ending and ending["token"] != self._eos_token else None
-        return further if further and further["token"] == self._eos_token else ending
 
     def _turn_ends(self, added_tokens: Sequence[str]) -> list[str]:
         """List the tokens that may end a turn: the end-of-sequence token, and added tokens that do not begin turns."""

@@ -228,7 +228,7 @@ def test_calls_are_located_where_the_template_writes_the_prompt_unasked():
     assert learned_texts(ChatRenderer(template, "<turn|>", added).render(chat)) == [
         call,
         call,
-        "<|say>Both.<say|><turn|>",
+        "<|say>Both.<say|>",
     ]
     last = Conversation(tuple(BOTH[:2]), None, 1, "file")
     assert learned_texts(ChatRenderer(template, "<turn|>", added).render(last)) == [call]

@@ -1,9 +1,12 @@
 """The entry point of `burnish` and that of its workers: what a process is set to before it does anything."""
 
+import os
 import subprocess
 import sys
 
 import pytest
+
+from burnish_engine.cli.main import main
 
 COMMAND = "from burnish_engine.cli import main\nmain.main = lambda: print(gc.get_threshold()[0]) or 0\nmain.run()"
 WORKER = (
@@ -26,3 +29,14 @@ def test_the_command_line_loads_no_http_library():
     code = "import sys, burnish_engine.cli.command_line; print({'httpx2', 'huggingface_hub'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_threads_of_openmp_spin_briefly_unless_the_person_says_otherwise(monkeypatch, capsys):
+    """With its default two busy programs slow each other ten times more than they should."""
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    main(["--version"])
+    assert os.environ["GOMP_SPINCOUNT"] == "7"
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    main(["--version"])
+    assert 0 < int(os.environ["GOMP_SPINCOUNT"]) <= 10_000
+    assert capsys.readouterr().out

@@ -82,7 +82,7 @@ def main() -> int:
     campaign = Campaign(record, arguments.record, arguments.most_s)
     with tempfile.TemporaryDirectory() as folder:
         for number in range(arguments.jobs):
-            campaign.copies.put(copy_repository(Path(folder) / str(number)))
+            campaign.copies.put(_copy(Path(folder) / str(number)))
         while waiting := [fault for fault in faults if fault.name not in campaign.outcomes and not fault.equal]:
             with ThreadPoolExecutor(arguments.jobs) as pool:
                 list(pool.map(campaign.try_one, waiting))
@@ -258,8 +258,7 @@ def _run(copy: Path, tests: Iterable[str], *, interpreted: bool, first: bool) ->
     return said or [f"exit code {done.returncode}"]
 
 
-def copy_repository(folder: Path) -> Path:
-    """Copy what tests need of the repository into a new folder, and return it."""
+def _copy(folder: Path) -> Path:
     folder.mkdir(parents=True)
     skipped = shutil.ignore_patterns("__pycache__", ".venv")
     for name in COPIED:

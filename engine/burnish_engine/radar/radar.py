@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from burnish_engine.contract.files import is_file, read_plain
+from burnish_engine.contract.files import is_file
 from burnish_engine.contract.paths import HOME_VARIABLE
 from burnish_engine.radar.try_type import try_type
 from burnish_engine.radar.verdict import Verdict
@@ -101,7 +101,7 @@ def _read(path: Path) -> dict[str, Verdict]:
     """Read verdicts, but for lines that are none, such as one that was cut when a radar was ended."""
     if not is_file(path):
         return {}
-    found = map(_verdict, read_plain(path).splitlines())
+    found = map(_verdict, path.read_text(encoding="utf-8", errors="replace").splitlines())
     return {one.model_type: one for one in found if one is not None}
 
 

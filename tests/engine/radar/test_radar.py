@@ -48,6 +48,13 @@ def test_kept_verdicts_are_not_tried_again(tmp_path):
     assert list(scan(["llama"], kept)) == [GREEN]
 
 
+def test_lines_that_are_no_verdict_are_passed_over(tmp_path):
+    kept, known = tmp_path / "radar.jsonl", json.dumps(asdict(GREEN))
+    odd = ["", "{", "[]", "null", "3", '{"model_type": 3}', '{"model_type": "x", "other": 1}', "[" * 5000, known[:40]]
+    kept.write_bytes(b"\xff\xfe\n" + "\n".join([*odd, known]).encode() + b"\n")
+    assert list(scan(["llama"], kept)) == [GREEN]
+
+
 def test_an_unknown_type_is_refused(capsys):
     assert main(["models", "radar", "--only", "no such type"]) == ExitCode.USAGE
     assert "no such type" in capsys.readouterr().err

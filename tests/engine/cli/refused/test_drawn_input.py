@@ -223,30 +223,6 @@ def put_something_odd(path, chance, texts):
             path.write_text(chance.choice(texts), encoding="utf-8")
 
 
-@drawn(4, 20)
-def test_a_radar_continues_over_odd_lines(tmp_path, capsys, seed):
-    chance = random.Random(seed)
-    known = '{"model_type": "llama", "plans": "fast", "trains": "packed", "exports": "yes", "runs": "equal"}'
-    odd = [
-        "",
-        "{",
-        "[]",
-        "null",
-        "3",
-        '{"model_type": 3}',
-        '{"model_type": "x", "other": 1}',
-        "[" * 5000,
-        known[:40],
-        "\0",
-    ]
-    lines = [known, *chance.choices(odd, k=3)]
-    chance.shuffle(lines)
-    (tmp_path / "kept.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    code, printed = ended(capsys, "models", "radar", "--only", "llama", "--results", tmp_path / "kept.jsonl")
-    assert code == ExitCode.DONE
-    assert "equal" in printed
-
-
 @pytest.mark.parametrize("value", ODD, ids=repr)
 def test_odd_ends_of_replies_are_refused_or_numbers(tmp_path, value):
     file = tmp_path / "generation_config.json"

@@ -40,7 +40,7 @@ _CORE = (
 
 
 PagePlace = Literal["step", "tab", "panel", "other"]
-"""Where a page is reached: by its step in the sidebar, its tab on Runs, its panel, or its own row in the sidebar."""
+"""Place where a page is reached: its step in the sidebar, its tab on Runs, its panel, or its own row in the sidebar."""
 
 
 class PageEntry(NamedTuple):

@@ -31,6 +31,7 @@ class SingleInstance(QObject):
 
     Attributes:
         called: signal with the paths that another start handed over; the window has to come to the front.
+        server: local server that other starts write to.
     """
 
     called = Signal(list)
@@ -41,9 +42,9 @@ class SingleInstance(QObject):
         self._name = "burnish-" + hashlib.sha256(str(studio_dir().resolve()).encode()).hexdigest()[:16]
         self._lock = QLockFile(str(studio_dir() / "window.lock"))
         self._lock.setStaleLockTime(0)  # only a dead process's lock is taken over, however long it is held
-        self._server = QLocalServer(self)
-        self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
-        self._server.newConnection.connect(self._welcome)
+        self.server = QLocalServer(self)
+        self.server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
+        self.server.newConnection.connect(self._welcome)
         self._unread: dict[QLocalSocket, bytes] = {}
 
     def hand_over(self, paths: Sequence[str]) -> bool:
@@ -54,14 +55,14 @@ class SingleInstance(QObject):
         """
         if self._lock.tryLock(0):
             QLocalServer.removeServer(self._name)
-            self._server.listen(self._name)
+            self.server.listen(self._name)
             return False
         message = {"paths": list(paths), "token": os.environ.get(_TOKEN, "")}
         return any(self._sent(json.dumps(message).encode() + _DONE) for _ in range(_TRIES))
 
     def close(self) -> None:
         """Stop listening, so that the next start opens a window."""
-        self._server.close()
+        self.server.close()
         self._lock.unlock()
 
     def _sent(self, line: bytes) -> bool:
@@ -75,7 +76,7 @@ class SingleInstance(QObject):
         return socket.waitForReadyRead(_ANSWER_MS) and socket.readAll().data() == _DONE
 
     def _welcome(self) -> None:
-        while (socket := self._server.nextPendingConnection()) is not None:
+        while (socket := self.server.nextPendingConnection()) is not None:
             self._unread[socket] = b""
             socket.readyRead.connect(lambda socket=socket: self._read(socket))
             socket.disconnected.connect(lambda socket=socket: self._leave(socket))
@@ -91,9 +92,10 @@ class SingleInstance(QObject):
             line, self._unread[socket] = self._unread[socket], b""
             socket.write(_DONE)
             socket.flush()
-            self._take(line)
+            self.take(line)
 
-    def _take(self, line: bytes) -> None:
+    def take(self, line: bytes) -> None:
+        """Act on what another start wrote: a line of JSON with its paths; anything else is left alone."""
         with suppress(ValueError, KeyError, TypeError):  # not written by a start of the studio
             message = json.loads(line)
             paths = [str(path) for path in message["paths"]]

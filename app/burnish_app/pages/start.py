@@ -93,7 +93,7 @@ class StartPage(Page):
     def shown(self) -> None:
         """Request the runs and the facts about the machine."""
         self.refresh_runs.emit()
-        self.machine.look()
+        self.machine.ask()
 
     def runs_changed(self, runs: list[RunSummary]) -> None:
         """Show the newest runs."""

@@ -77,18 +77,18 @@ def test_a_window_of_another_data_folder_is_another_window(first, monkeypatch, t
 
 def test_a_start_opens_a_window_where_the_first_one_does_not_answer(first, monkeypatch):
     monkeypatch.setattr("burnish_app.launch.single_instance._ANSWER_MS", 30)
-    first._server.close()
+    first.server.close()
     second = SingleInstance()
     assert not second.hand_over(["/data/a.jsonl"])
 
 
 @pytest.mark.parametrize("line", [b"not json\n", b"[]\n", b'{"paths": 3, "token": ""}\n', b'{"paths": ["/a"]}\n'])
 def test_what_no_start_wrote_is_left_alone(first, line):
-    first._take(line)
+    first.take(line)
     assert first.calls == []
 
 
 def test_only_the_person_themself_reaches_the_window(first):
     if os.name == "posix":
-        assert Path(first._server.fullServerName()).stat().st_mode & 0o077 == 0
+        assert Path(first.server.fullServerName()).stat().st_mode & 0o077 == 0
         assert studio_dir().stat().st_mode & 0o077 == 0

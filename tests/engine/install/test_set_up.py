@@ -101,7 +101,7 @@ def test_one_bad_answer_is_not_told(release, served, tmp_path):
 
 def test_a_full_disk_is_told_before_anything_is_fetched(release, served, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda _path: usage._replace(free=1_000_000))
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _path: type(usage)(usage.total, usage.used, 1_000_000))
     with pytest.raises(NoSpaceError, match="space"):
         set_up(order_of(tmp_path, WebSource(served.address)), Engines(tmp_path), SetUpProgress())
     assert not [path for path, _ in served.asked if path.startswith("/files/")]

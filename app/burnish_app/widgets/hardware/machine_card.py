@@ -50,7 +50,7 @@ class MachineCard(Card):
         bench.changed.connect(lambda name: self._show() if name == "machine" else None)
         self._show()
 
-    def look(self) -> None:
+    def ask(self) -> None:
         """Ask what this machine is, unless that is known."""
         if self._bench.machine is None and not self._machines.is_waiting:
             self._machines.ask(MachineRequest)

@@ -75,7 +75,7 @@ class PythonReward:
         assert child is not None
         requests, answers = cast(BinaryIO, child.stdin), cast(BinaryIO, child.stdout)
         answered = threading.Event()
-        watch = _Watch(child, answered, limit_s)
+        watch = _TimeLimit(child, answered, limit_s)
         watch.start()
         try:
             requests.write(frame(request))
@@ -109,7 +109,7 @@ class PythonReward:
         )
 
 
-class _Watch(threading.Thread):
+class _TimeLimit(threading.Thread):
     """Ends a process that does not answer: one that takes far too long, or waits without computing.
 
     Args:

@@ -27,10 +27,10 @@ def test_it_says_what_the_machine_trains_on_and_whether_it_is_ready(qtbot, answe
 def test_it_asks_what_the_machine_is_where_that_is_not_known(qtbot, answers, window, card):
     answers.result("machine", machine=machines.pair())
     window.bench.set_machine(None, None)
-    card.look()
+    card.ask()
     qtbot.waitUntil(lambda: card.device.text() == "2 x NVIDIA GeForce RTX 4090, 48.0 GiB")
     asked = len(answers.asked("machine"))
-    card.look()
+    card.ask()
     assert len(answers.asked("machine")) == asked
 
 

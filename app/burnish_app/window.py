@@ -35,7 +35,6 @@ from burnish_app.page_list import (
 )
 from burnish_app.sidebar import Sidebar
 from burnish_app.state.preferences import Preferences
-from burnish_app.state.run_folder import opened_run
 from burnish_app.widgets.basic.drop import DATA_FILTER, DropOverlay, classify_drop
 from burnish_app.wording.activity import activities_of, bench_activity
 
@@ -343,6 +342,8 @@ class Window(QMainWindow):
         if not self._is_filled or not self._given:
             return
         given, self._given = self._given, []
+        from burnish_app.state.run_folder import opened_run  # loads pydantic, which the start does without
+
         run = opened_run(given)
         if run:
             self._show_activity("train", run)

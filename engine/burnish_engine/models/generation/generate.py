@@ -23,7 +23,8 @@ PAGED_TOGETHER = 64
 _PAGED_GROUP = 4 * PAGED_TOGETHER  # replies after which a caller is asked whether it continues
 END_OF_TURN_NAMES = (
     "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "</s>",
-    "<EOT>", "[EOT]", "<end_of_utterance>", "<｜end▁of▁sentence｜>", "<|return|>", "<|call|>",
+    "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<end_of_utterance>", "<｜end▁of▁sentence｜>", "<|return|>", "<|call|>",
+    "<|calls|>", "<|flush|>", "<eos>", "<turn|>", "<|tool_response>",
 )  # fmt: skip
 """Names llama.cpp takes for an end of generation wherever they are tokens (llama-vocab.cpp, special_eog_ids); the torch
 path stops at the same ones, so that a reply ends at the same place before and after export."""

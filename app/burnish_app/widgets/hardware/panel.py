@@ -15,6 +15,7 @@ from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.page.page import Page
 
 _WIDTH_PX = 1240
+_NARROW_PX = 540  # room in which the panel reaches the edges
 
 
 class HardwarePanel(PanelFrame):
@@ -36,8 +37,10 @@ class HardwarePanel(PanelFrame):
     @override
     def open_above(self, corner: QPoint) -> None:
         room = self._over.size()
-        width = min(scaled_width(_WIDTH_PX), room.width() - corner.x() - EDGE_PX)
-        self.setGeometry(corner.x(), EDGE_PX, width, room.height() - 2 * EDGE_PX)
+        is_narrow = room.width() - corner.x() < scaled_width(_NARROW_PX)
+        left, right = (corner.x() - EDGE_PX // 2, 0) if is_narrow else (corner.x(), EDGE_PX)
+        width = min(scaled_width(_WIDTH_PX), room.width() - left - right)
+        self.setGeometry(left, EDGE_PX, width, room.height() - 2 * EDGE_PX)
         self.raise_()
         self.show()
 

@@ -41,7 +41,7 @@ def scene(name):
     return add
 
 
-def settle(rounds=6):
+def settle(rounds=12):
     """Let queued events and paints happen."""
     for _ in range(rounds):
         QApplication.processEvents()

@@ -127,7 +127,7 @@ def report(
     run: RunArgument,
     out_file: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page to write.")] = Path("report.html"),
 ) -> None:
-    """Write a page with a run's curve, replies and card, to read, print or send."""
+    """Write a page with a run's curve, replies and card."""
     from burnish_engine.cli.training.run_report import render
 
     paths = open_run(run)

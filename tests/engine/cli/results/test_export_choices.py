@@ -30,7 +30,7 @@ def opened(tmp_path, monkeypatch):
     """Open what a run trained: (recipe, name that was said) -> it."""
     source = ModelSource(tmp_path, "base", {}, None)
     monkeypatch.setattr("burnish_engine.cli.results.export.trained_model", lambda *_: (source, None))
-    return lambda recipe, said="": _TrainedModel.open(RunPaths(tmp_path), recipe, "safetensors", said)
+    return lambda recipe, said="": _TrainedModel.open(RunPaths(tmp_path), recipe, "safetensors", said, leave_out="")
 
 
 def test_a_model_is_called_as_said_or_as_its_run_or_after_its_base(opened):

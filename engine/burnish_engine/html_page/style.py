@@ -33,8 +33,13 @@ _TEXT, _MONO = "Inter,system-ui,sans-serif", "'JetBrains Mono',ui-monospace,mono
 
 def style() -> str:
     """Return the style sheet, with the typefaces in it: a report loads nothing."""
+    return f"{_faces()}\n{palette()}\n{_SCREEN}{_PRINT}"
+
+
+def palette() -> str:
+    """Return the colors alone, as variables, for drawings that are files of their own."""
     dark = f"@media screen and (prefers-color-scheme:dark) {{ :root {{ {_colors(DARK)} }} }}"
-    return f"{_faces()}\n:root {{ {_colors(LIGHT)} }}\n{dark}\n{_SCREEN}{_PRINT}"
+    return f":root {{ {_colors(LIGHT)} }}\n{dark}"
 
 
 def _colors(colors: Mapping[str, str]) -> str:

@@ -11,8 +11,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from burnish_engine.duel.report.report_style import STYLE
 from burnish_engine.html_page.plots import CurveLine, Frame, curve_plot
+from burnish_engine.html_page.style import palette
 from burnish_engine.html_page.svg import marker, polyline
 
 from bench.shared.rows import read_rows
@@ -43,7 +43,7 @@ def panel(shape: str, rows: list[dict[str, Any]], left: int) -> str:
 
 def words(x: int, y: int, said: str, size: int) -> str:
     """A piece of text."""
-    return f'<text x="{x}" y="{y}" fill="var(--ink)" font-size="{size}">{said}</text>'
+    return f'<text x="{x}" y="{y}" fill="var(--text)" font-size="{size}">{said}</text>'
 
 
 def drawing(rows: list[dict[str, Any]]) -> str:
@@ -55,10 +55,9 @@ def drawing(rows: list[dict[str, Any]]) -> str:
         parts += [marker(side, (left + 21, 15)), words(left + 52, 19, name, 13)]
     parts.append(polyline([(58, 15), (100, 15)], 0))  # only ours is a line
     parts.append(words(58 + 520, 19, "thousand tokens/s, 16,384 tokens a step, H100; axes are cut", 13))
-    colors = STYLE[: STYLE.index(":root { color-scheme")]
-    look = f"{colors}text {{ font-family: system-ui, sans-serif; }}"
+    look = f"{palette()} text {{ font-family: system-ui, sans-serif; }}"
     box = f'viewBox="0 0 {width} {TOP + HEIGHT}" width="{width}" role="img" aria-label="Speed over memory"'
-    page = '<rect width="100%" height="100%" fill="var(--card)"/>'
+    page = '<rect width="100%" height="100%" fill="var(--surface)"/>'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {box}><style>{look}</style>{page}{"".join(parts)}</svg>\n'
 
 

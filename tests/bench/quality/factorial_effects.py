@@ -22,9 +22,9 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
-from burnish_engine.duel.report.plots import IntervalRow, interval_plot
-from burnish_engine.duel.report.report_style import STYLE
 from burnish_engine.duel.verdict.statistics import paired_interval
+from burnish_engine.html_page.plots import IntervalRow, interval_plot
+from burnish_engine.html_page.style import palette
 
 from bench.shared.rows import read_rows
 
@@ -229,10 +229,9 @@ def drawing(rows: Sequence[Row]) -> str:
             label = f"{TITLES[design].split(',')[0]}: {one.name}"
             spans.append(IntervalRow(label, one.low, one.high, one.mean, spots=(), decided=one.is_clear))
     plot = interval_plot(spans, "Effects on the held-out loss, nats, with 95 % intervals", lambda value: f"{value:g}")
-    colors = STYLE[: STYLE.index(":root { color-scheme")]
-    look = f"<style>{colors}text {{ font-family: system-ui, sans-serif; }}</style>"
+    look = f"<style>{palette()} text {{ font-family: system-ui, sans-serif; }}</style>"
     width, height = plot.partition('viewBox="0 0 ')[2].partition('"')[0].split()
-    page = f'<rect width="{width}" height="{height}" fill="var(--card)"/>'
+    page = f'<rect width="{width}" height="{height}" fill="var(--surface)"/>'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" height="{height}" '
     plot = plot.replace("<svg ", head, 1).replace('width="100%"', f'width="{width}"', 1)
     return plot.replace("</title>", f"</title>{look}{page}", 1)

@@ -56,7 +56,7 @@ def _change_root(libc: ctypes.CDLL, root: str) -> None:
     for folder in dict.fromkeys((*_SYSTEM, sys.base_prefix, sys.prefix)):
         if Path(folder).is_dir():
             _show(libc, folder, f"{root}{folder}")
-    Path(root, "tmp").mkdir()
+    Path(root, "tmp").mkdir(exist_ok=True)  # Python may lie in it
     os.chdir(root)
     _check(libc.syscall(_PIVOT_ROOT[os.uname().machine], b".", b"."))
     _check(libc.umount2(b".", _DETACH))

@@ -1,12 +1,14 @@
 """Programs that nobody has read: what they print, what ends them, and what they cannot reach."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.data.sandbox.code_cell import NOT_ISOLATED
 from burnish_engine.data.sandbox.code_runner import CodeLimits, run_programs
 
 LIMITED = CodeLimits(seconds=2.0, memory_bytes=512 * 2**20, isolated=False)
@@ -56,7 +58,12 @@ def test_a_program_set_apart_reaches_neither_files_nor_network_nor_processes(tmp
 
 
 def test_where_nothing_can_be_set_apart_that_is_said(monkeypatch):
-    monkeypatch.setattr("burnish_engine.data.sandbox.code_runner.NOT_ISOLATED", 1)
+    def start(_empty, output):
+        return subprocess.Popen(
+            [sys.executable, "-c", f"raise SystemExit({NOT_ISOLATED})"], stdin=subprocess.PIPE, stdout=output
+        )
+
+    monkeypatch.setattr("burnish_engine.data.sandbox.code_runner._start", start)
     with pytest.raises(SetupError) as refused:
-        run_programs(["1 / 0"], CodeLimits(seconds=60.0))
+        run_programs(["1 / 0"], CodeLimits(seconds=2.0))
     assert "isolation" in refused.value.remedy

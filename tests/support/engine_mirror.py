@@ -163,7 +163,7 @@ class MadeUpRelease:
 
 @dataclass
 class Mirror:
-    """What a local server answers.
+    """Answers of a local server.
 
     Attributes:
         contents: content of each path.

@@ -38,7 +38,7 @@ def plans():
 
 
 def leaving(level, outputs):
-    """What a layer offloads, where norms follow so many outputs of its feed-forward."""
+    """Tensors that a layer offloads, where norms follow so many outputs of its feed-forward."""
     found = NAMES.get(level, {})
     return found | dict(list(OUTPUTS.items())[2 - outputs :]) if "start_TH" in found else found
 

@@ -24,7 +24,7 @@ def reply(text):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What a made-up judge was asked; it says its number, or fails."""
+    """Questions that a made-up judge was asked; it says its number, or fails."""
     found = []
 
     class Judge:

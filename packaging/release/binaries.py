@@ -92,7 +92,7 @@ def _pe_needs(data: bytes) -> Needs:
     def place(virtual: int) -> int:
         for size, start, raw_size, raw in table:
             if start <= virtual < start + max(size, raw_size):
-                return virtual - start + raw
+                return int(virtual - start + raw)
         raise ValueError(f"Address {virtual:#x} lies in no section.")
 
     libraries = set()

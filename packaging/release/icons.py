@@ -45,7 +45,7 @@ def png(size_px: int) -> bytes:
     painter.end()
     buffer = QBuffer()
     buffer.open(QIODevice.OpenModeFlag.WriteOnly)
-    image.save(buffer, "PNG")
+    image.save(buffer, "PNG")  # type: ignore[call-overload]  # the stub wants bytes, Qt a str
     return bytes(buffer.data().data())
 
 

@@ -134,8 +134,12 @@ class _Inputs:
         return torch.randn(*shape, generator=self._generator, device=self.device).to(self.dtype)
 
     def empty(self, columns: int) -> torch.Tensor:
-        """Allocate `[T, columns]` of NaN with room between the rows."""
-        return torch.full((self.tokens, columns + 8), torch.nan, dtype=self.dtype, device=self.device)[:, :columns]
+        """Allocate `[T, columns]` of NaN with room between the rows.
+
+        The room holds large numbers, not NaN: torch 2.13 reads it with weights of zero where a processor has AMX.
+        """
+        whole = torch.full((self.tokens, columns + 8), 1e4, dtype=self.dtype, device=self.device)
+        return whole[:, :columns].fill_(torch.nan)
 
     def extended(self, x_TC: torch.Tensor) -> torch.Tensor:
         """Return `[T, C + R]` with NaN in the last R columns."""

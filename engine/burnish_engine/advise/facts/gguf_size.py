@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
@@ -377,6 +378,7 @@ def _layer(name: str) -> int:
     return int(match.group(1)) if match else 0
 
 
+@cache
 def block_size(kind: str) -> tuple[int, int]:
     """The number of weights in a block of a tensor type, and the block's bytes."""
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType

@@ -137,12 +137,12 @@ class _Solver:
 
     def solve(self, budget: float) -> MemoryPlan | None:
         """Choose the fastest plan that fits; None where none does."""
-        choices = list(self._choices())
         if self._pinned is not None:
-            return self._solve_pinned(choices, budget)
-        fastest = np.full((1, self._layers), LEVEL_NAMES.index(self._allowed[0]), np.int8)
-        if self._fits([(fastest, choices[0])], budget)[0]:  # as on most machines: nothing to weigh
-            return _memory_plan(fastest[0], choices[0])
+            return self._solve_pinned(list(self._choices()), budget)
+        fastest, first = np.full((1, self._layers), LEVEL_NAMES.index(self._allowed[0]), np.int8), next(self._choices())
+        if self._fits([(fastest, first)], budget)[0]:  # as on most machines: nothing to weigh
+            return _memory_plan(fastest[0], first)
+        choices = list(self._choices())
         best: _TimedPlan | None = None
         for hosted in (False, True):
             own = [options for options in choices if self._streams(options) == hosted]

@@ -143,6 +143,7 @@ def test_it_needs_its_base_no_more(run, capsys, without_base):
     assert "verified" in said(capsys, "verify", file, "--against", "last")
 
 
+@pytest.mark.full
 def test_with_its_base_the_gain_is_told(run, capsys):
     report = FidelityReport.model_validate_json(said(capsys, "export", "last", "--quant", "Q8_0", "--json"))
     assert report.base_loss > report.tuned_loss

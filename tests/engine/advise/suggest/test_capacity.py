@@ -67,6 +67,12 @@ def few(*names):
     return found
 
 
+@cache
+def usual():
+    """The answer of an H100 for the usual models and one that is too large."""
+    return find_capacity(H100, few(*USUAL_MODELS, "meta-llama/Llama-3.3-70B-Instruct"))
+
+
 def by(answer):
     return {(each.name, each.method): each for each in answer.models}
 
@@ -133,7 +139,7 @@ def test_nothing_clearly_larger_than_the_largest_trains(method):
 
 
 def test_4_bits_reach_further():
-    answer = by(whole("h100"))
+    answer = by(usual())
     for name in USUAL_MODELS:
         long, longer = answer[name, "lora"], answer[name, "qlora"]
         assert longer.longest.tokens >= long.longest.tokens
@@ -143,7 +149,7 @@ def test_4_bits_reach_further():
 
 
 def test_one_of_each_usual_size_is_answered_for_smallest_first():
-    answer = whole("h100")
+    answer = usual()
     assert {each.name for each in answer.models} >= set(USUAL_MODELS)
     sizes = [each.parameters for each in answer.models]
     assert sizes == sorted(sizes)
@@ -324,6 +330,7 @@ def test_progress_names_every_model_once():
     assert all(total == len(told) for _, _, total in told)
 
 
+@pytest.mark.full
 def test_the_search_looks_at_few_plans():
     """About two seconds for a catalog of fifty models: a plan takes some 30 ms, the least that one takes about 1 ms."""
     answers = len(whole("laptop_4060").models)

@@ -134,7 +134,7 @@ def sure(folder):
     return folder
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.full
 @pytest.mark.parametrize("entry", QWEN3_5, ids=lambda entry: entry.name)
 def test_every_member_of_qwen3_5_goes_the_whole_way_to_4_bits(entry, tmp_path, capsys):
     codes = whole_way(entry, tmp_path, capsys, quant="Q4_K_M", prepare=sure)

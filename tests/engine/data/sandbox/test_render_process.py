@@ -42,6 +42,7 @@ def test_a_process_that_was_ended_from_outside_is_replaced():
     assert shared.pid != first.pid
 
 
+@pytest.mark.full
 def test_a_process_that_ends_at_every_request_is_told(monkeypatch):
     template = ChatTemplate(SAYS, {})
     exchange = render_process.frame

@@ -308,6 +308,7 @@ def test_moments_are_in_the_forecast(wide, wide_adapter, wide_f16):
     assert making[1].memory_bytes > making[0].memory_bytes
 
 
+@pytest.mark.full
 def test_an_export_says_that_codes_were_chosen_anew(wide, wide_adapter, tmp_path):
     options = ReferenceOptions(training=rows(wide, 12), tokens=512)
     report = export_gguf(

@@ -204,6 +204,7 @@ def test_a_job_that_was_canceled_begins_again_with_nothing_of_its_end(service, t
     assert len(service.jobs) == 2
 
 
+@pytest.mark.full
 def test_a_job_that_is_canceled_while_it_trains_was_stopped_and_did_not_fail(service, tmp_path):
     paths = create_run(there(tmp_path, epochs=1000.0), tmp_path / "run")
 

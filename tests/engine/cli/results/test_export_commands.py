@@ -84,7 +84,7 @@ def test_the_export_left_a_file_and_its_proof(run, gguf):
     assert report.passed
     assert [(file.file, file.quant, file.bytes) for file in report.files] == [(gguf.name, "Q8_0", gguf.stat().st_size)]
     assert sorted(path.name for path in run.export.iterdir()) == sorted(
-        ["README.md", "SHA256SUMS", "fidelity.json", "job.json", gguf.name]
+        ["README.md", "SHA256SUMS", "fidelity.json", "job.json", "report.html", gguf.name]
     )
 
 

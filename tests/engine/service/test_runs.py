@@ -175,6 +175,7 @@ def exported(server, run):
     return job_of(server, run)
 
 
+@pytest.mark.full
 def test_an_export_is_forecast_reports_outlives_its_server_and_ends_with_its_proof(warm_server, run):
     server, types = warm_server, ["Q8_0", "Q4_0"]
     forecast = server.result("forecast", run="tuned", quants=types, name="mine", importance=False).forecast

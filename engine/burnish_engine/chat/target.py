@@ -9,6 +9,7 @@ from typing import Literal
 from burnish_engine.chat.run_model import with_template
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import ADAPTER_GGUF, RunPaths, is_address, is_model_name
+from burnish_engine.contract.plain_text import typed
 from burnish_engine.contract.recipe.recipe import DevicesSection
 from burnish_engine.models.checkpoint.source import ModelSource, fetched_names, open_model, open_trained
 from burnish_engine.runs.store import (
@@ -125,6 +126,6 @@ def exported_files(paths: RunPaths) -> list[Path]:
     files = sorted(whole, key=lambda file: file.stat().st_mtime)
     if not files:
         raise UsageError(
-            f"The run {paths.root.name} has no exported GGUF.", f"Make one: burnish export {paths.root.name}"
+            f"The run {paths.root.name} has no exported GGUF.", f"Make one: burnish export {typed(paths.root.name)}"
         )
     return files

@@ -1,4 +1,4 @@
-"""Terminal output of all commands: the two streams, errors, styled text, arguments as typed.
+"""Terminal output of all commands: the two streams, errors, styled text.
 
 All output of a command goes through `out`, `err` or `print_json`. Text is printed literally: brackets are no markup,
 and control characters are spelled out. Colors come from `styled`.
@@ -12,12 +12,9 @@ import logging
 import math
 import os
 import re
-import shlex
-import subprocess
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -26,7 +23,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from burnish_engine.contract.paths import RunPaths, runs_dir
-from burnish_engine.contract.plain_text import one_line, printable, printable_json
+from burnish_engine.contract.plain_text import one_line, printable, printable_json, typed
 
 _GONE = {errno.EPIPE, errno.EIO, errno.ENXIO, errno.EBADF} | ({errno.EINVAL} if os.name == "nt" else set())
 """Errors of writing to a terminal or a pipe that nobody reads any more."""
@@ -162,12 +159,6 @@ def show_log() -> None:
 class _OnTerminal(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         err.print(record.getMessage())
-
-
-def typed(argument: str | Path) -> str:
-    """Quote an argument as a person types it into the shell."""
-    text = str(argument)
-    return subprocess.list2cmdline([text]) if os.name == "nt" else shlex.quote(text)
 
 
 def typed_run(paths: RunPaths) -> str:

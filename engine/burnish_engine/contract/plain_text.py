@@ -1,8 +1,15 @@
-"""Makes text from data safe to print: control characters are spelled out, so that no name can steer a terminal."""
+"""Makes text from data safe: control characters are spelled out before it is printed, and arguments are quoted.
+
+So no name can steer a terminal, and a command can be typed as it stands.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import subprocess
+from pathlib import PurePath
 
 # C0 and C1 controls except newline and tab; Unicode's line separators; the signs that turn the direction of text
 # around (CVE-2021-42574); lone surrogates, which no encoding can write.
@@ -43,6 +50,12 @@ def printable_json(document: str) -> str:
         document: JSON text. Outside of strings it has no control characters but line breaks and tabs.
     """
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+
+
+def typed(argument: str | PurePath) -> str:
+    """Quote an argument as a person types it into the shell of this system."""
+    text = str(argument)
+    return subprocess.list2cmdline([text]) if os.name == "nt" else shlex.quote(text)
 
 
 def _spelled_out(found: re.Match[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.facts.facts import FidelityReport
+from burnish_engine.contract.plain_text import typed
 from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.contract.units import file_size, memory_size, percent
 from burnish_engine.html_page.fidelity import fidelity_section
@@ -94,7 +95,7 @@ def render(report: DemoReport) -> str:
                 card("Training loss", loss_plot(report.losses, levels), "wide"),
             ),
             section("Before and after", *examples[:1]),
-            section("Two more" if len(examples) == 3 else "More of them", *examples[1:], printed=False),
+            section("More of them", *examples[1:], printed=False),
             fidelity_section(report.fidelity),
             section("Talk to it", commands(_commands(report), "To be typed in the folder of this page.")),
             section("A chat with the file", replies(chat["prompt"], [(chat["file"], chat["reply"])]), printed=False),
@@ -133,5 +134,5 @@ def _trained(report: DemoReport) -> str:
 
 
 def _commands(report: DemoReport) -> list[str]:
-    best = next((one.file for one in report.fidelity.files if one.passed), "")
-    return [f"burnish chat gguf/{best}", f"llama-cli -m gguf/{best}"] if best else []
+    best = next((typed(f"gguf/{one.file}") for one in report.fidelity.files if one.passed), "")
+    return [f"burnish chat {best}", f"llama-cli -m {best}"] if best else []

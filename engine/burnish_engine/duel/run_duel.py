@@ -18,7 +18,7 @@ from burnish_engine.duel.measures.energy import EnergyWatch, meter_for
 from burnish_engine.duel.measures.outcome import RunOutcome, outcome_of
 from burnish_engine.duel.planner import next_run
 from burnish_engine.duel.run_process import discard_checkpoints, run_one
-from burnish_engine.duel.sides.differences import CHANGED_BY
+from burnish_engine.duel.sides.differences import changed_conditions
 from burnish_engine.duel.sides.spec import RunSpec, run_recipe
 from burnish_engine.duel.state import DuelFolder, DuelState
 from burnish_engine.duel.verdict.conclude import conclude
@@ -77,8 +77,7 @@ def record(folder: DuelFolder, state: DuelState, outcome: RunOutcome) -> DuelSta
         NoSpaceError: The state cannot be written.
     """
     outcomes = [*state.outcomes, outcome]
-    besides = {CHANGED_BY[factor.key] for factor in state.tried if factor.key in CHANGED_BY}
-    checks = fairness_checks(outcomes, state.sides, besides)
+    checks = fairness_checks(outcomes, state.sides, changed_conditions(state.tried))
     state = state.model_copy(update={"outcomes": outcomes, "checks": checks})
     states.write_state(folder, state)
     discard_checkpoints(folder.run(outcome.spec))

@@ -108,6 +108,7 @@ def export_gguf(
             before, entries = known
             again = write_again(base.path, staging, entries, threads=model.threads, stages=stages, canceled=canceled)
             if again is not None:
+                stop_if(canceled, "The export")
                 stages.finish()
                 progress(EXPORT_STAGES["done"], 1.0)
                 found = before.model_copy(update={"files": list(entries.values())})

@@ -8,6 +8,7 @@ from pathlib import Path
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.contract.facts.task_score import METRIC_NAMES
 from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.plain_text import typed
 from burnish_engine.contract.units import file_size, percent
 from burnish_engine.export.verify.verdict import verdict_text
 from burnish_engine.html_page.fidelity import fidelity_section
@@ -105,7 +106,7 @@ def _sentences(report: FidelityReport) -> list[str]:
 
 
 def _commands(passed: Sequence[QuantFidelity]) -> list[str]:
-    return [f"{program} {file.file}" for file in passed[:1] for program in ("burnish chat", "llama-cli -m")]
+    return [f"{program} {typed(file.file)}" for file in passed[:1] for program in ("burnish chat", "llama-cli -m")]
 
 
 def _replies(passed: Sequence[QuantFidelity]) -> list[str]:

@@ -21,6 +21,9 @@ def missing_proven(
 ) -> tuple[FidelityReport, dict[GgufType, QuantFidelity]] | None:
     """Return the folder's report and its entries of the wanted files, if all were proven and are gone.
 
+    None also where one has 16 bits or uses an importance matrix: the first is no copy of another file, and the second
+    needs the trained model to run.
+
     Args:
         out: folder of the export.
         model: name of the base model.
@@ -28,7 +31,9 @@ def missing_proven(
         names: final name of the file of each wanted type.
     """
     report = read_report(out)
-    if report is None or (report.model, report.adapter_sha256) != (model, digest) or set(names) & set(USE_IMPORTANCE):
+    if report is None or (report.model, report.adapter_sha256) != (model, digest):
+        return None
+    if set(names) & {"F16", "BF16", *USE_IMPORTANCE}:
         return None
     proven = {file.file: file for file in report.files if file.passed and not (out / file.file).exists()}
     found = {quant: proven[name] for quant, name in names.items() if name in proven}

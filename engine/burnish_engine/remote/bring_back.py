@@ -11,6 +11,7 @@ from burnish_engine.contract.errors import BurnishError, SetupError
 from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.files import cannot_write, replace_with_retry
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.plain_text import typed
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.safetensors_header import stored_tensors
 from burnish_engine.models.saved_adapters.start_adapter import open_start
@@ -50,7 +51,7 @@ def bring_back(backend: Backend, job: RemoteJob, paths: RunPaths, hashes: dict[s
             if not _is(staging / name, hashes[name]):
                 raise SetupError(
                     f"{name} is not the file that the job wrote.",
-                    f"Its result is still there; fetch it again: burnish runs resume {paths.root.name}",
+                    f"Its result is still there; fetch it again: burnish runs resume {typed(paths.root.name)}",
                 )
         _check_weights(staging)
         for name in missing:

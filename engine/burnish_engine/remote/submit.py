@@ -12,6 +12,7 @@ from burnish_engine.contract.errors import BurnishError, SetupError, UsageError
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.facts.remote_job import RemoteJob
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.plain_text import typed
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.commands import Command, CommandName
 from burnish_engine.remote.backends.backend import Backend, DroppedError
@@ -173,4 +174,4 @@ def _both(first: Note, second: Note) -> Note:
 def _again(paths: RunPaths, name: str) -> str:
     if not paths.remote.exists():
         return f"Look there whether a job {name} was started all the same, and end it; then submit again."
-    return f"The job may continue there. Follow it again: burnish runs resume {paths.root.name}"
+    return f"The job may continue there. Follow it again: burnish runs resume {typed(paths.root.name)}"

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from burnish_engine.contract.errors import NoSpaceError, UsageError
 from burnish_engine.contract.files import cannot_write, is_file, make_private, read_with_retry, write_atomic
 from burnish_engine.contract.paths import RunPaths, runs_dir, safe_name
+from burnish_engine.contract.plain_text import typed
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe, recipe_hash
 from burnish_engine.contract.run.process_end import ProcessEnd
@@ -71,7 +72,7 @@ def create_run(recipe: Recipe, root: Path | None = None) -> RunPaths:
         raise UsageError(f"The run folder {paths.root} is a file.", "Give another --run-dir: a new folder.")
     if paths.root.exists() and any(paths.root.iterdir()):
         held = "another run" if is_file(paths.state) else "something"
-        on = f', or continue with that run: `burnish runs resume "{paths.root}"`' if is_file(paths.state) else ""
+        on = f", or continue with that run: `burnish runs resume {typed(paths.root)}`" if is_file(paths.state) else ""
         raise UsageError(f"The run folder {paths.root} already holds {held}.", f"Give another --run-dir{on}.")
     try:
         paths.root.mkdir(parents=True, exist_ok=True)
@@ -136,12 +137,12 @@ def adapter_of(paths: RunPaths) -> Path:
     if trains_whole_model(paths):
         raise UsageError(
             f'The run {paths.root.name} trained every weight (adapter.method = "full"), so it has no adapter.',
-            f"Take the model: burnish export {paths.root.name} --to safetensors, or --to gguf.",
+            f"Take the model: burnish export {typed(paths.root.name)} --to safetensors, or --to gguf.",
         )
     if not (paths.adapter / "adapter_model.safetensors").is_file():
         raise UsageError(
             f"The run {paths.root.name} has no adapter yet; it is saved at the end and when a run is stopped.",
-            f"Wait for it, or finish it: burnish runs resume {paths.root.name}",
+            f"Wait for it, or finish it: burnish runs resume {typed(paths.root.name)}",
         )
     return paths.adapter
 
@@ -157,7 +158,7 @@ def trained_of(paths: RunPaths) -> Path:
     if not has_trained_model(paths):
         raise UsageError(
             f"The run {paths.root.name} has no model yet; it is saved at the end and when a run is stopped.",
-            f"Wait for it, or finish it: burnish runs resume {paths.root.name}",
+            f"Wait for it, or finish it: burnish runs resume {typed(paths.root.name)}",
         )
     return paths.model
 

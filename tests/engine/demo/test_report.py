@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
+from burnish_engine.contract.plain_text import typed
 from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.demo.report import DemoReport, ReplyScores, render
 
@@ -60,7 +61,8 @@ def test_hostile_text_stays_text():
     assert evil.attributes == plain.attributes
     assert "script" not in evil.tags
     assert "onerror" not in evil.attributes
-    assert evil.text.count(EVIL) == plain.text.count("plain") > 10
+    quoted = evil.text.count(typed(f"gguf/{EVIL}.gguf"))
+    assert evil.text.count(EVIL) + quoted == plain.text.count("plain") > 10
 
 
 def test_the_figures_are_there():
@@ -71,6 +73,10 @@ def test_the_figures_are_there():
         "0.00432", "0.0567", "98.8 %", "passed", "0.14 GB",
     ):  # fmt: skip
         assert figure in text, figure
+
+
+def test_commands_can_be_typed():
+    assert f"burnish chat {typed('gguf/my file.gguf')}" in Page(render(make("my file"))).text
 
 
 def test_a_report_on_preferences_has_their_figures():

@@ -110,6 +110,36 @@ def test_a_proven_file_that_is_gone_is_written_again_without_a_new_proof_if_it_h
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("wanted", [["F16"], ["F16", "Q8_0"]])
+def test_a_16_bit_file_that_is_gone_is_proven_again(exported, wide, wide_adapter, tmp_path, wanted):
+    out = tmp_path / "export"
+    shutil.copytree(exported[0], out)
+    for quant in wanted:
+        (out / f"my model-{quant}.gguf").unlink()
+    seen = []
+    report = export_gguf(
+        ExportedModel(wide, wide_adapter, held_out=rows(wide), threads=1), out, "my model", wanted,
+        progress=lambda what, _share: seen.append(what),
+    )  # fmt: skip
+    assert "Running the trained model" in seen
+    assert [sha256_file(out / file.file) for file in report.files] == [file.sha256 for file in report.files]
+
+
+@pytest.mark.full
+def test_a_stop_after_files_were_written_again_leaves_none(exported, wide, wide_adapter, tmp_path, monkeypatch):
+    out, real, made = tmp_path / "export", job.write_again, []
+    shutil.copytree(exported[0], out)
+    (out / "my model-Q8_0.gguf").unlink()
+    monkeypatch.setattr(job, "write_again", lambda *given, **options: made.append(1) or real(*given, **options))
+    with pytest.raises(StoppedError):
+        export_gguf(
+            ExportedModel(wide, wide_adapter, held_out=rows(wide), threads=1), out, "my model", ["Q8_0"],
+            canceled=lambda: bool(made),
+        )  # fmt: skip
+    assert not (out / "my model-Q8_0.gguf").exists()
+
+
+@pytest.mark.full
 def test_a_second_export_adds_to_the_report(exported, wide, wide_adapter, tmp_path):
     out = tmp_path / "export"
     shutil.copytree(exported[0], out)

@@ -9,11 +9,12 @@ from typing import Annotated
 
 import typer
 
-from burnish_engine.cli.terminal import out, print_json, typed
+from burnish_engine.cli.terminal import out, print_json
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.model_places import model_dir
 from burnish_engine.contract.paths import expand_home, is_address, is_model_name
+from burnish_engine.contract.plain_text import typed
 from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe, setting_notes
 from burnish_engine.contract.recipe.recipe_data import DataSection

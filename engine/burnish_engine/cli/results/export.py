@@ -11,11 +11,12 @@ from pydantic import ValidationError
 
 from burnish_engine.chat.run_model import base_of_whole, trained_model
 from burnish_engine.cli.results.export_bar import ExportBar
-from burnish_engine.cli.terminal import out, typed, typed_run
+from burnish_engine.cli.terminal import out, typed_run
 from burnish_engine.contract.errors import BurnishError, ExitCode, FidelityError, SetupError, UsageError
 from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportKind
 from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.paths import RunPaths
+from burnish_engine.contract.plain_text import typed
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_export import (
     COARSE_TYPES,

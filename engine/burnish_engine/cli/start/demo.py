@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from burnish_engine.cli.results.export_report import show_report
-from burnish_engine.cli.terminal import duration, out, styled, typed
+from burnish_engine.cli.terminal import duration, out, styled
 from burnish_engine.cli.training.progress import RunProgress
 from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.plain_text import typed
 
 
 def demo(

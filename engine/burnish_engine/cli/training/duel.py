@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from burnish_engine.cli.terminal import duration, err, out, print_json, styled, typed
+from burnish_engine.cli.terminal import duration, err, out, print_json, styled
 from burnish_engine.cli.training.duel_tables import show_differences, show_duel_forecast, show_result
 from burnish_engine.contract.errors import BurnishError, ExitCode, UsageError
 from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.plain_text import typed
 from burnish_engine.contract.recipe.sweep import SweepSetting, parse_setting
 from burnish_engine.contract.run.state import ObservedStatus, RunStateFile
 from burnish_engine.duel.measures.outcome import RunOutcome

@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from burnish_engine.cli.terminal import duration, err, out, print_json, styled, typed
+from burnish_engine.cli.terminal import duration, err, out, print_json, styled
 from burnish_engine.cli.training.fitting import answer_what_fits
 from burnish_engine.contract.errors import ExitCode, UsageError
 from burnish_engine.contract.facts.advice import RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.model_places import model_dir
 from burnish_engine.contract.paths import is_model_name
+from burnish_engine.contract.plain_text import typed
 from burnish_engine.contract.recipe.place import HERE
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe

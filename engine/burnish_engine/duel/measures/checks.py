@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.run.duels import DuelCheck
@@ -25,26 +25,28 @@ _OF_ALL = {
 
 
 def fairness_checks(
-    outcomes: Sequence[RunOutcome], sides: Sequence[Side], besides: Collection[str] = ()
+    outcomes: Sequence[RunOutcome], sides: Sequence[Side], varied: Mapping[str, Sequence[Hashable]] | None = None
 ) -> list[DuelCheck]:
     """Check every condition over all runs so far; those that depend on the seed, among the runs of each seed.
 
     Args:
         outcomes: outcomes of the runs so far.
         sides: compared recipes.
-        besides: conditions that the duel itself varies.
+        varied: conditions that the duel's factors change, each with what the factors are for every side: such a
+            condition is the same only among sides of the same value.
     """
     if not outcomes:
         return []
     found = []
-    by_seed_keys = {key: what for key, what in _BY_SEED.items() if key not in besides}
-    of_all_keys = {key: what for key, what in _OF_ALL.items() if key not in besides}
-    for key, what in by_seed_keys.items():
-        by_seed = [[one for one in outcomes if one.spec.seed == seed] for seed in _seeds(outcomes)]
-        checks = [_check(key, what, group, sides) for group in by_seed]
-        worst = [one for kind in ("differs", "unknown", "same") for one in checks if one.verdict == kind]
-        found.append(worst[0])
-    return [*found, *(_check(key, what, outcomes, sides) for key, what in of_all_keys.items())]
+    for key, what in {**_BY_SEED, **_OF_ALL}.items():
+        values = (varied or {}).get(key)
+        groups: dict[Hashable, list[RunOutcome]] = {}
+        for one in outcomes:
+            seed = one.spec.seed if key in _BY_SEED else None
+            groups.setdefault((seed, values[one.spec.side] if values else None), []).append(one)
+        checks = [_check(key, what, group, sides) for group in groups.values()]
+        found.append(next(one for kind in ("differs", "unknown", "same") for one in checks if one.verdict == kind))
+    return found
 
 
 def refuse_unlike(checks: Sequence[DuelCheck]) -> None:
@@ -60,10 +62,6 @@ def refuse_unlike(checks: Sequence[DuelCheck]) -> None:
             f"The runs of this duel were not held under the same conditions ({words}).",
             "Find out what changed and begin a new duel; with --anyway it continues, and the report says so.",
         )
-
-
-def _seeds(outcomes: Sequence[RunOutcome]) -> list[int]:
-    return list(dict.fromkeys(outcome.spec.seed for outcome in outcomes))
 
 
 def _check(key: str, what: str, outcomes: Sequence[RunOutcome], sides: Sequence[Side]) -> DuelCheck:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from burnish_engine.contract.run.duels import JUDGES
+from burnish_engine.contract.plain_text import typed
 from burnish_engine.duel.measures.instability import RULE
 from burnish_engine.duel.measures.outcome import WARM_UP_STEPS, RunOutcome
 from burnish_engine.duel.report.curves import (
@@ -17,7 +17,7 @@ from burnish_engine.duel.report.curves import (
     share_intervals,
     training_plot,
 )
-from burnish_engine.duel.report.figures import figures, preferred_percent
+from burnish_engine.duel.report.figures import compared_runs, figures, preferred_percent
 from burnish_engine.duel.sides.differences import shown
 from burnish_engine.duel.state import DuelState
 from burnish_engine.duel.verdict.conclude import joules_per_1000
@@ -185,18 +185,18 @@ def _method(state: DuelState) -> str:
 
 
 def _use(state: DuelState) -> str:
-    """Render the commands that use the trained models: one of each side, a winner's first."""
-    last = {one.spec.side: one.spec.id for one in state.outcomes if one.ended != "diverged"}
-    winner = next((one.winner for one in state.verdicts if one.measure in JUDGES), None)
-    sides = sorted(last, key=lambda side: (side != winner, side))
-    return section("Talk to them", commands([f"burnish chat runs/{last[side]}" for side in sides], _USE))
+    """Render the commands that use the trained models: of each side its best compared run, the lowest loss first."""
+    compared = [compared_runs(state, side) for side in range(len(state.sides))]
+    best = [min(runs, key=lambda one: one.score) for runs in compared if runs]
+    usable = sorted((one for one in best if one.ended != "diverged"), key=lambda one: one.score)
+    return section("Talk to them", commands([f"burnish chat {typed(f'runs/{one.spec.id}')}" for one in usable], _USE))
 
 
 def _again(state: DuelState) -> str:
     versions = next((one.conditions.versions for one in state.outcomes if one.conditions.versions), {})
     known = ", ".join(f"{name} {version}" for name, version in versions.items())
     last = {one.spec.side: one.spec.id for one in state.outcomes}
-    runs = [f"burnish train recipes/{name}.toml" for _, name in sorted(last.items())]
+    runs = [f"burnish train {typed(f'recipes/{name}.toml')}" for _, name in sorted(last.items())]
     lines = commands([state.command, "burnish duel --resume .", *runs], _AGAIN)
     return section("To do it again", lines, paragraph(known, "muted small"), printed=False)
 
@@ -239,19 +239,24 @@ def _how(state: DuelState) -> str:
         )
     energy = state.energy or "not measured on this device"
     wrong = f"{100 * (1 - options.level):.3g}"
-    effects, equal = "", f"Of sides that are equal in truth, about {wrong} of 100 duels would give a measure a winner"
+    looked = f"those that the grid could not tell from it (at most {SECOND_LOOKS}, with the same seeds)"
+    judged = f"A side is called worse only if it is worse at its best rate and at {looked}. "
+    equal = f"Of sides that are equal in truth, about {wrong} of 100 duels would give a measure a winner, or fewer"
     if state.tried:
-        equal = f"Of effects that are none in truth, about {wrong} of 100 would be called one"
-        effects = (
-            "An effect is the mean of all sides with a factor's second value less that of those with its first, within "
-            "each seed; an interaction is an effect at the second value of another factor less that at its first. "
+        equal = (
+            f"Of effects that are none in truth, about {wrong} of 100 would be called one, in simulated duels up to "
+            "1.8 times as many"
+        )
+        judged = (
+            f"A side that was worse than another tried {looked} too, and counts at the best of them. An effect is the "
+            "mean of all sides with a factor's second value less that of those with its first, within each seed; an "
+            "interaction is an effect at the second value of another factor less that at its first. "
         )
     return (
         f"{grid}Then each ran {options.seeds} seeds at its best rate; sides took turns, and who began changed from "
-        "seed to seed. Runs of the same seed are pairs: they saw the same rows in the same order. A side is called "
-        "worse only if it is worse at its best rate and at those that the grid could not tell from it (at most "
-        f"{SECOND_LOOKS}, with the same seeds). {effects}The intervals are Student's t of the paired differences (of "
-        f"logarithms of ratios for speed, memory and energy). {equal}, or fewer. Speed leaves out the first "
+        f"seed to seed. Runs of the same seed are pairs: they saw the same rows in the same order. {judged}"
+        "The intervals are Student's t of the paired differences (of "
+        f"logarithms of ratios for speed, memory and energy). {equal}. Speed leaves out the first "
         f"{WARM_UP_STEPS} steps of a "
         "process. Speed, memory and energy are of the runs that took turns. Energy is of the whole GPU while steps "
         f"are made: {energy}."

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.sweep import SweepSetting
 from burnish_engine.contract.run.duels import DifferenceKind
 
 _DECIDED = {
@@ -77,6 +79,20 @@ CHANGED_BY = {
     "train.final_share": "schedule", "train.decay_share": "schedule",
 }  # fmt: skip
 """Condition of a run that a factor changes. Where every combination of values runs, such a difference is fair."""
+
+
+def changed_conditions(tried: Sequence[SweepSetting]) -> dict[str, list[tuple[object, ...]]]:
+    """Return the conditions that a duel's factors change, each with those factors' values of every side.
+
+    Args:
+        tried: factors; sides are the combinations of their values, the first factor changes slowest.
+    """
+    cells = list(product(*(factor.values for factor in tried)))
+    found: dict[str, list[tuple[object, ...]]] = {}
+    for condition in dict.fromkeys(CHANGED_BY[factor.key] for factor in tried if factor.key in CHANGED_BY):
+        places = [place for place, factor in enumerate(tried) if CHANGED_BY.get(factor.key) == condition]
+        found[condition] = [tuple(cell[place] for place in places) for cell in cells]
+    return found
 
 
 def differences(recipes: Sequence[Recipe], tried: Sequence[str] = ()) -> list[DuelDifference]:

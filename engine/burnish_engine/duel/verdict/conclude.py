@@ -23,6 +23,7 @@ from burnish_engine.duel.verdict.rates import (
     best_rate,
     complete_rates,
     interval_of,
+    lower_by_signs,
     pair_level,
 )
 from burnish_engine.duel.verdict.statistics import ConfidenceInterval, paired_interval
@@ -168,7 +169,7 @@ def _on_factors(
 def _on_effect(
     contrast: EffectContrast, measure: DuelMeasure, values: Sequence[dict[int, float]], level: float
 ) -> DuelVerdict:
-    """Judge an effect in a measure; where a run diverged, it has none."""
+    """Judge an effect in a measure; where a run diverged there is no mean, and a sign test counts the seeds."""
     ratio = measure.form == "share"
     differences = contrast_by_seed(contrast.weights, values, ratio=ratio)
     finite = all(map(math.isfinite, differences))
@@ -182,6 +183,9 @@ def _on_effect(
     winner = None
     if interval and interval.excludes_zero:
         winner = contrast.sides[0] if (interval.mean > 0) == measure.higher_is_better else contrast.sides[1]
+    elif any(diverged):
+        lower = [lower_by_signs([sign * one for one in differences], level) for sign in (1, -1)]
+        winner = next((side for side, is_lower in zip(contrast.sides, lower, strict=True) if is_lower), None)
     known: VerdictKind = "equal" if equal else "winner" if winner is not None else "not distinguishable"
     return DuelVerdict(
         measure=measure.key,
@@ -193,6 +197,7 @@ def _on_effect(
         level=level,
         diverged=(diverged[0], diverged[1]),
         contrast=contrast.weights,
+        is_interaction=contrast.is_interaction,
         winner=winner,
         kind="not measured" if interval is None and not any(diverged) else known,
         **_ends(interval, math.expm1 if ratio else float),

@@ -20,7 +20,7 @@ class EffectContrast:
     """A contrast of all sides.
 
     Attributes:
-        names: what has positive weights, and what has negative ones.
+        names: what is compared: the two values of a factor, or an effect at the two values of another factor.
         weights: weight of each side.
         is_interaction: whether two factors are in it.
     """
@@ -49,9 +49,13 @@ def effect_contrasts(tried: Sequence[SweepSetting]) -> list[EffectContrast]:
         first, second = (f"{factor_name(factor.key)} {value_text(value)}" for value in factor.values)
         found.append(EffectContrast((second, first), [row[place] / half for row in signs]))
     for one, other in combinations(range(len(tried)), 2):
-        both = " and ".join(f"{factor_name(tried[at].key)} {value_text(tried[at].values[1])}" for at in (one, other))
+        changed = f"{factor_name(tried[one].key)} {value_text(tried[one].values[1])}"
+        first, second = (
+            f"the effect of {changed} with {factor_name(tried[other].key)} {value_text(value)}"
+            for value in tried[other].values
+        )
         weights = [2 * row[one] * row[other] / half for row in signs]
-        found.append(EffectContrast((f"{both} together", "apart"), weights, is_interaction=True))
+        found.append(EffectContrast((second, first), weights, is_interaction=True))
     return found
 
 

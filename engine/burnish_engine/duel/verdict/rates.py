@@ -77,8 +77,12 @@ def is_better(
     interval = interval_of(ours, theirs, level, resolution)
     if interval:
         return interval.high < 0
-    wins = sum(mine < other for mine, other in zip(ours, theirs, strict=True))
-    losses = sum(mine > other for mine, other in zip(ours, theirs, strict=True))
+    return lower_by_signs([(mine > other) - (mine < other) for mine, other in zip(ours, theirs, strict=True)], level)
+
+
+def lower_by_signs(differences: Sequence[float], level: float) -> bool:
+    """Whether differences are below zero in more pairs than chance would make; infinite ones count, NaN does not."""
+    wins, losses = sum(one < 0 for one in differences), sum(one > 0 for one in differences)
     return wins > losses and sign_test(wins, losses) < 1.0 - level
 
 

@@ -29,6 +29,7 @@ class DuelVerdict(BaseModel):
         diverged: numbers of diverged runs of each side.
         contrast: weight of every side in the difference; empty: 1 and -1 of the two. An effect of a factor has sides of
             either value in it, and `sides` are the first of each.
+        is_interaction: whether it compares an effect at the two values of another factor.
         winner: index of the better side; None for every kind but "winner".
         kind: kind of verdict.
     """
@@ -47,6 +48,7 @@ class DuelVerdict(BaseModel):
     level: float
     diverged: tuple[int, int] = (0, 0)
     contrast: list[float] = []
+    is_interaction: bool = False
     winner: int | None = None
     kind: VerdictKind
 
@@ -79,7 +81,7 @@ class DuelVerdict(BaseModel):
         if self.winner is None:
             return f"Not distinguishable. {amount}."
         lower = ""
-        if self.measure in ("held_out_loss", "chosen_loss"):
+        if self.measure in ("held_out_loss", "chosen_loss") and not self.is_interaction:
             lower = f", with a perplexity {-100 * math.expm1(-abs(self.difference)):.1f} % lower"
         return f"{self.better} is better{lower}. {amount}."
 
@@ -90,8 +92,12 @@ class DuelVerdict(BaseModel):
 
 
 def _diverged_text(verdict: DuelVerdict) -> str:
-    runs = zip(verdict.names, verdict.diverged, strict=True)
-    counts = ", ".join(f"{name}: {count} of {verdict.pairs} runs diverged" for name, count in runs)
+    weights = verdict.weights.values()
+    made = [verdict.pairs * sum(weight * sign > 0 for weight in weights) for sign in (1, -1)]
+    runs = zip(verdict.names, verdict.diverged, made, strict=True)
+    counts = ", ".join(f"{name}: {count} of {total} runs diverged" for name, count, total in runs)
+    if verdict.is_interaction:
+        counts = f"{sum(verdict.diverged)} of {sum(made)} runs diverged"
     if verdict.winner is None:
         return f"Not distinguishable: a diverged run has no mean, and who won how many pairs may be chance. {counts}."
     return f"{verdict.better} is better: it won more pairs than chance would (sign test). {counts}."
@@ -127,10 +133,14 @@ def headline(verdicts: Sequence[DuelVerdict]) -> str:
     for verdict in won:
         other = verdict.names[1 - verdict.sides.index(verdict.winner or 0)]
         has = "has a lower held-out loss" if by_loss else "prefers the chosen reply in more held-out pairs"
+        if verdict.is_interaction:
+            has = "is better"
         sentences.append(f"{verdict.better} {has} than {other}.")
     open_ = [verdict for verdict in losses if verdict.winner is None]
     for verdict in open_:
         equal = "have equal held-out losses" if by_loss else "prefer as many held-out pairs rightly"
+        if verdict.is_interaction:
+            equal = "are equal"
         by = "held-out loss" if by_loss else "held-out pairs"
         how = equal if verdict.kind == "equal" else f"are not distinguishable by {by}"
         sentences.append(f"{verdict.names[0]} and {verdict.names[1]} {how}.")

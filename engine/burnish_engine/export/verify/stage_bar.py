@@ -44,7 +44,7 @@ class StageBar:
         scale = sum(known[name] for name in both) / sum(_USUAL[name] for name in both) if both else 1.0
         self._weights = {name: known.get(name, _USUAL[name] * scale) for name in _USUAL}
         self._total = sum(self._weights[name] for name in stages)
-        self._counts = Counter(stages)
+        self._begun: Counter[StageName] = Counter()
         self._done = 0.0
         self._now: tuple[StageName, float] | None = None
         self._took: dict[StageName, float] = {}
@@ -54,13 +54,14 @@ class StageBar:
         self._end()
         start, weight = self._done, self._weights[name]
         self._done += weight
+        self._begun[name] += 1
         self._now = name, self._clock()
         return lambda what, share: self._progress(what, min((start + weight * share) / self._total, 1.0))
 
     def finish(self) -> None:
         """Keep what each stage took for the next export. Never fails."""
         self._end()
-        times = {**past_times(), **{name: took / self._counts[name] for name, took in self._took.items()}}
+        times = {**past_times(), **{name: took / self._begun[name] for name, took in self._took.items()}}
         path = past_export_file()
         try:
             make_private(path.parent)

@@ -1,7 +1,7 @@
 """Packs the Burnish that runs here into a wheel for another machine: it is on no registry.
 
-The window is left out, and so are pictures, typefaces and the guide: a job only trains. The same sources give the same
-bytes, so a machine that has this wheel already needs no second environment.
+The window is left out, and so are the guide and all pictures and typefaces but those of report pages. The same sources
+give the same bytes, so a machine that has this wheel already needs no second environment.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ from burnish_engine.contract.paths import assets_dir
 
 _EPOCH = (2020, 1, 1, 0, 0, 0)
 _LEFT_OUT = {"fonts", "icons", "screenshots", "plots", "guide", "example-runs"}
+_OF_PAGES = (
+    "icons/burnish.svg",
+    "fonts/*/*.woff2",
+    "fonts/*/OFL.txt",
+)  # files that `html_page` reads, and their licenses
 _MODES = 0o644 << 16
 
 
@@ -103,7 +108,7 @@ def _sources() -> Iterator[tuple[str, bytes]]:
     assets = assets_dir()
     for path in sorted(assets.rglob("*")):
         inside = path.relative_to(assets)
-        if path.is_file() and inside.parts[0] not in _LEFT_OUT:
+        if path.is_file() and (inside.parts[0] not in _LEFT_OUT or any(map(inside.match, _OF_PAGES))):
             yield f"burnish_engine/assets/{inside.as_posix()}", path.read_bytes()
 
 

@@ -3,7 +3,9 @@
 import pytest
 
 from burnish_engine.contract.errors import UsageError
+from burnish_engine.contract.recipe.sweep import SweepSetting
 from burnish_engine.duel.measures.checks import fairness_checks, refuse_unlike
+from burnish_engine.duel.sides.differences import changed_conditions
 
 from support.runs.duels import CONDITIONS, outcome, pairs, sides
 
@@ -42,6 +44,16 @@ def test_a_condition_that_differs_ends_the_duel_and_is_named(key, value, words):
     assert "plain (seed 1) and fancy (seed 1)" in unlike.detail
     with pytest.raises(UsageError, match="not held under the same conditions"):
         refuse_unlike(checks)
+
+
+def test_a_condition_that_a_factor_changes_has_to_be_the_same_at_each_of_its_values():
+    tried = [SweepSetting(key="adapter.rank", values=[4, 8]), SweepSetting(key="train.precision", values=["a", "b"])]
+    runs = [outcome(side, 2.0, conditions={"precision": "ab"[side % 2]}) for side in range(4)]
+    changed, names = changed_conditions(tried), sides("w", "x", "y", "z")
+    assert {one.verdict for one in fairness_checks(runs, names, changed)} == {"same"}
+    checks = fairness_checks([*runs[:3], outcome(3, 2.0, conditions={"precision": "fp32"})], names, changed)
+    (unlike,) = [one for one in checks if one.verdict == "differs"]
+    assert unlike.detail == "b / fp32 in x (seed 1) and z (seed 1)"
 
 
 def test_data_and_length_may_depend_on_the_seed_but_not_on_the_side():

@@ -71,6 +71,13 @@ def test_a_whole_page_says_everything():
     assert all(attributes.get("scope") in ("col", "row") for tag, attributes in tags if tag == "th")
 
 
+def test_the_models_to_talk_to_are_each_sides_best_compared_run_the_better_side_first():
+    runs = pairs([2.5, 2.41, 2.49], [2.1, 2.0, 2.2])
+    later = [outcome(0, 2.6, seed=seed, phase="second look", rate=3e-4) for seed in (1, 2, 3)]
+    commands = re.findall(r"burnish chat ([\w./-]+)", render(duel_of([*runs, *later])))
+    assert commands == ["runs/seeds-b-lr0.001-seed2", "runs/seeds-a-lr0.001-seed2"]
+
+
 def test_a_duel_decided_by_pairs_shows_them_and_no_perplexity_of_other_losses():
     runs = [
         outcome(side, 2.0, seed=seed, judge="pair_error", held_out_pairs=50, pair_accuracy=0.62 + 0.25 * side)

@@ -55,7 +55,8 @@ def test_an_interaction_is_the_difference_of_an_effect_at_two_values():
     _, (masking, _, both) = judged(runs(masking=-0.05, interaction=0.04))
     assert masking.difference == pytest.approx(-0.03, abs=0.001), "the mean of -0.05 and -0.01"
     assert both.difference == pytest.approx(0.04, abs=0.002)
-    assert both.winner is not None
+    assert both.better == "the effect of masking magma with schedule cosine"
+    assert "perplexity" not in both.text
 
 
 def test_a_diverged_run_leaves_its_effects_without_a_mean():
@@ -64,6 +65,18 @@ def test_a_diverged_run_leaves_its_effects_without_a_mean():
     assert [one.difference for one in verdicts] == [None] * 3
     assert [one.diverged for one in verdicts] == [(1, 0)] * 3
     assert not any(one.kind == "winner" for one in verdicts)
+    assert "masking magma: 1 of 6 runs diverged, masking off: 0 of 6" in verdicts[0].text
+    assert "1 of 12 runs diverged" in verdicts[2].text
+
+
+def test_an_effect_that_diverges_with_every_one_of_six_seeds_is_no_chance():
+    outcomes = [outcome(side, 2.0, seed=seed, diverged=side == 2) for seed in range(1, 7) for side in range(4)]
+    _, (masking, schedule, both) = judged(outcomes)
+    assert (masking.better, schedule.better) == ("masking off", "schedule wsd")
+    assert both.better == "the effect of masking magma with schedule wsd"
+    assert "12 runs diverged" in masking.text
+    _, verdicts = judged([one for one in outcomes if one.spec.seed <= 5])
+    assert not any(one.winner is not None for one in verdicts), "five seeds are too few for a sign test"
 
 
 def test_speed_is_compared_by_ratios_and_has_no_interactions():
@@ -85,7 +98,8 @@ def test_the_report_and_the_headline_name_the_factors():
     assert "masking magma has a lower held-out loss than masking off" in headline(state.verdicts)
     page = render(state)
     assert "<h1>masking x schedule</h1>" in page
-    assert "masking magma and schedule wsd together" in page
+    assert "the effect of masking magma with schedule wsd" in page
+    assert "worse only if" not in page, "effects are not judged side by side"
     assert state.level == state.options.level, "each effect has an interval of its own"
 
 

@@ -44,6 +44,16 @@ def test_stages_that_the_last_export_had_not_count_as_usual_beside_the_others():
     assert past_times()["make"] == pytest.approx(4.0), "what an export does not do stays known"
 
 
+def test_a_stage_that_nobody_planned_is_known_by_what_it_took():
+    now = [0.0]
+    bar = StageBar(lambda _what, _share: None, ["write"], clock=lambda: now[0])
+    for _ in range(2):
+        bar.begin("make")
+        now[0] += 3.0
+    bar.finish()
+    assert past_times()["make"] == pytest.approx(3.0)
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"run": "long"}', '{"run": -1.0}', '{"run": NaN}', "[" * 5000])
 def test_a_damaged_file_is_no_file(text):
     past_export_file().parent.mkdir(parents=True, exist_ok=True)

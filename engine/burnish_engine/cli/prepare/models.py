@@ -10,10 +10,11 @@ from typer.core import TyperGroup
 
 from burnish_engine.cli.prepare import fetch, radar
 from burnish_engine.cli.prepare.targets import DEFAULT_CONTEXT, ContextOption, KindOption, RamOption, target_section
-from burnish_engine.cli.terminal import out, print_json, styled, typed
+from burnish_engine.cli.terminal import out, print_json, styled
 from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts.advice import RankedModel
 from burnish_engine.contract.facts.machine import MachineFacts
+from burnish_engine.contract.plain_text import typed
 from burnish_engine.contract.recipe.recipe_export import TargetSection
 from burnish_engine.contract.units import file_size, memory_size
 

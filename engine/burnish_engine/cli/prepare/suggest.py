@@ -18,12 +18,13 @@ from burnish_engine.cli.prepare.targets import (
     RamOption,
     target_section,
 )
-from burnish_engine.cli.terminal import duration, err, out, print_json, styled, typed
+from burnish_engine.cli.terminal import duration, err, out, print_json, styled
 from burnish_engine.contract.errors import DataError, ExitCode, UsageError
 from burnish_engine.contract.facts.advice import RunPlan, Suggestion
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.paths import is_address
+from burnish_engine.contract.plain_text import typed
 from burnish_engine.contract.recipe.recipe_preference import Objective
 from burnish_engine.contract.units import memory_size, plural
 from burnish_engine.contract.wording.sentences import fit_sentence

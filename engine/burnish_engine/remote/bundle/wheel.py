@@ -26,7 +26,7 @@ _OF_PAGES = (
     "icons/burnish.svg",
     "fonts/*/*.woff2",
     "fonts/*/OFL.txt",
-)  # files that `html_page` reads, and their licenses
+)  # files of `html_page`, and their licenses
 _MODES = 0o644 << 16
 
 

@@ -22,11 +22,7 @@ from burnish_engine.contract.paths import assets_dir
 
 _EPOCH = (2020, 1, 1, 0, 0, 0)
 _LEFT_OUT = {"fonts", "icons", "screenshots", "plots", "guide", "example-runs"}
-_OF_PAGES = (
-    "icons/burnish.svg",
-    "fonts/*/*.woff2",
-    "fonts/*/OFL.txt",
-)  # files of `html_page`, and their licenses
+_OF_PAGES = ("icons/burnish.svg", "fonts/*/*.woff2", "fonts/*/OFL.txt")  # files of `html_page`, and their licenses
 _MODES = 0o644 << 16
 
 

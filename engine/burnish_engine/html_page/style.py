@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 from collections.abc import Mapping
+from typing import Final
 
 from burnish_engine.contract.paths import assets_dir
 
@@ -23,11 +24,12 @@ DARK: Mapping[str, str] = {
 }  # fmt: skip
 """The same for the dark look."""
 
-_FACES = (
+FACES: Final = (
     ("Inter", 400, "inter/Inter-Regular"),
     ("Inter", 600, "inter/Inter-SemiBold"),
     ("JetBrains Mono", 400, "jetbrains-mono/JetBrainsMono-Regular"),
 )
+"""Typefaces in a page: family, weight, and file below `assets/fonts`, without its ending."""
 _TEXT, _MONO = "Inter,system-ui,sans-serif", "'JetBrains Mono',ui-monospace,monospace"
 
 
@@ -49,7 +51,7 @@ def _colors(colors: Mapping[str, str]) -> str:
 @functools.cache
 def _faces() -> str:
     faces = []
-    for family, weight, name in _FACES:
+    for family, weight, name in FACES:
         font = base64.b64encode((assets_dir() / "fonts" / f"{name}.woff2").read_bytes()).decode()
         source = f"src:url(data:font/woff2;base64,{font}) format('woff2')"
         faces.append(f"@font-face {{ font-family:'{family}'; font-weight:{weight}; {source}; }}")

@@ -1,13 +1,17 @@
 """Every report in the window's look: its colors and type, nothing loaded, how its result is used, one sheet."""
 
+import html
 import re
 import shutil
 import subprocess
 
 import pytest
+from app.facts import export_facts
 from PySide6.QtGui import QColor, QImage
 
 from burnish_app.look import tokens
+from burnish_engine.contract.plain_text import typed
+from burnish_engine.export.report_page import render
 from burnish_engine.html_page.style import DARK, LIGHT
 
 from support.report_pages import report_pages
@@ -35,6 +39,14 @@ def test_a_report_brings_its_type_and_says_how_its_result_is_used(pages, kind):
     assert re.search(r"<pre>burnish chat \S+", page)
     used = set(re.findall(r"var\(--([\w-]+)\)", page))
     assert used <= set(LIGHT) == set(DARK)
+
+
+def test_commands_for_files_with_spaces_can_be_typed():
+    report = export_facts.report()
+    files = [file.model_copy(update={"file": "my file.gguf", "passed": True}) for file in report.files]
+    page = html.unescape(render(report.model_copy(update={"files": files}), run="support-desk", data=[]))
+    assert f"burnish chat {typed('my file.gguf')}" in page
+    assert f"llama-cli -m {typed('my file.gguf')}" in page
 
 
 @pytest.mark.parametrize("kind", ["demo", "export"])

@@ -10,6 +10,7 @@ import pytest
 
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe_file import load_recipe
+from burnish_engine.html_page.style import FACES
 from burnish_engine.remote.bundle.bundle import make_bundle
 from burnish_engine.remote.bundle.wheel import own_wheel
 
@@ -117,6 +118,8 @@ def test_the_wheel_is_the_same_each_time_and_leaves_the_window_out(wheel):
         about = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
     assert "burnish_engine/assets/samples" in {str(Path(name).parent.as_posix()) for name in names}
     assert not [name for name in names if name.startswith("burnish_app") or name.endswith((".otf", ".ttf"))]
+    drawn = {"icons/burnish.svg", *(f"fonts/{face}.woff2" for _, _, face in FACES)}
+    assert {f"burnish_engine/assets/{file}" for file in drawn} <= {*names}, "a report page is written there too"
     required = [line for line in about.splitlines() if line.startswith("Requires-Dist") and "extra ==" not in line]
     assert any("torch" in line for line in required)
     assert not [line for line in required if any(name in line for name in ("PySide6", "llama-cpp", "pyqtgraph"))]

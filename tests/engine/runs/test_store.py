@@ -9,6 +9,7 @@ import pytest
 
 from burnish_engine.contract.errors import ExitCode, NoSpaceError, UsageError
 from burnish_engine.contract.paths import runs_dir
+from burnish_engine.contract.plain_text import typed
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.run.events import PlanMade, RunEnded
@@ -54,7 +55,7 @@ def test_the_run_in_a_used_folder_can_be_gone_on_with(tmp_path):
     root = create_run(Recipe(), tmp_path / "my run").root
     with pytest.raises(UsageError, match="already holds another run") as caught:
         create_run(Recipe(), root)
-    assert f'`burnish runs resume "{root}"`' in caught.value.remedy
+    assert f"`burnish runs resume {typed(root)}`" in caught.value.remedy
 
 
 def test_the_last_of_no_runs_is_looked_for_where_runs_are(tmp_path):

@@ -103,6 +103,12 @@ class AdapterFiles:
         return trained_shapes(self.shapes, tied=bool(self.config.get("ensure_weight_tying")))
 
     @property
+    def ties_matrices(self) -> bool:
+        """Whether embedding and head share their low-rank matrices (PEFT's `ensure_weight_tying`)."""
+        kinds = {part_of(name).kind for name in self.tensors} if self.config.get("ensure_weight_tying") else set[str]()
+        return "EA" in kinds
+
+    @property
     def whole_matrix(self) -> str:
         """A matrix of a layer that is trained whole, or as a parameter of its own; empty where there is none."""
         whole = (part_of(name).module for name, shape in self.trained.items() if len(shape) > 1 and _is_whole(name))

@@ -82,6 +82,12 @@ def open_start(section: AdapterSection) -> StartAdapter | None:
     kind = str(files.config.get("peft_type", "LORA")).upper()
     if kind != "LORA":
         raise SetupError(f"The adapter in {folder} is of the type {kind}, not LoRA.", "Start from a LoRA adapter.")
+    if files.ties_matrices:  # PEFT's two matrices share memory, and optimizers update copies
+        raise SetupError(
+            f"The adapter in {folder} gives embedding and head the same low-rank matrices (ensure_weight_tying), "
+            "which Burnish merges but does not train.",
+            "Start from an adapter without ensure_weight_tying, of the embedding, the head or both apart.",
+        )
     refuse_other_ranks(folder, files.config, files.shapes)
     run = RunPaths(folder.parent)
     card = _card(run) if folder == run.adapter else None

@@ -54,7 +54,7 @@ def adapter(source, tmp_path_factory):
     return make
 
 
-@pytest.mark.parametrize("kind", beyond_layers.KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in beyond_layers.KINDS if kind != "both adapted as one"])
 def test_plans_count_what_is_trained_and_training_keeps_fp32(source, adapter, tmp_path, kind):
     section = open_start(AdapterSection(start=str(adapter(kind)))).section
     base = plain.load_base(source, "bf16", CPU)
@@ -87,6 +87,12 @@ def test_the_plan_knows_that_the_plain_engine_trains_it(source, adapter, kind, w
     shared = recipe.devices.model_copy(update={"strategy": "data_parallel", "gpus": [0, 1]})
     with pytest.raises(UsageError, match="several GPUs"):
         choose_engine(recipe.model_copy(update={"devices": shared}), source.spec, None, "fp32", source.config)
+
+
+def test_matrices_that_embedding_and_head_share_are_not_trained(adapter):
+    with pytest.raises(SetupError, match="ensure_weight_tying"):
+        open_start(AdapterSection(start=str(adapter("both adapted as one"))))
+    assert open_start(AdapterSection(start=str(adapter("both copied as one")))).section.beyond
 
 
 def test_weights_in_4_bits_cannot_be_trained_whole(adapter):

@@ -23,13 +23,14 @@ from burnish_engine.models.saved_adapters.saved_adapter import (
     CONFIG_FILE,
     PREFIX,
     WEIGHTS_FILE,
+    alpha_of,
     read_config,
     refuse_not_finite,
     refuse_other_rank,
     setting_of,
 )
 
-_PEFT_DEFAULT = 8  # LoraConfig's rank and alpha where the file does not say
+_PEFT_DEFAULT = 8  # LoraConfig's rank where the file does not say
 _WRAPPED = ".base_layer"
 _NESTED = ("gate_up_proj", "down_proj")
 """Parameters of experts in the order of transformers' modules: PEFT puts its wrapper of the first one innermost."""
@@ -211,10 +212,8 @@ def _factors(
 def _rank_and_scale(folder: Path, name: str, config: Mapping[str, Any]) -> tuple[int, float]:
     """Return the rank of a module or of each expert in a stack, and the factor on B·A."""
     rank = setting_of(folder, config, "rank_pattern", name, config.get("r", _PEFT_DEFAULT))
-    alpha = setting_of(folder, config, "alpha_pattern", name, config.get("lora_alpha", _PEFT_DEFAULT))
-    if type(rank) is not int or rank < 1 or type(alpha) not in (int, float) or not math.isfinite(alpha):
+    if type(rank) is not int or rank < 1:
         raise SetupError(
-            f"The adapter in {folder} has the rank {rank!r} and the alpha {alpha!r} for {name}.",
-            f"Correct its {CONFIG_FILE}.",
+            f"The adapter in {folder} has the rank {rank!r:.60} for {name}.", f"Correct its {CONFIG_FILE}."
         )
-    return rank, alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    return rank, alpha_of(folder, config, name) / (math.sqrt(rank) if config.get("use_rslora") else rank)

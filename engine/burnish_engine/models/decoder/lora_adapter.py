@@ -35,17 +35,16 @@ from burnish_engine.models.saved_adapters.saved_adapter import (
     CONFIG_FILE,
     PREFIX,
     WEIGHTS_FILE,
+    alpha_of,
     is_promised,
     refuse_missing,
     refuse_not_finite,
     refuse_other_rank,
     refuse_other_ranks,
     refuse_strange,
-    setting_of,
 )
 
 _MAGNITUDE = "lora_magnitude_vector"
-_PEFT_ALPHA = 8.0  # LoraConfig's where the file does not say
 _PLAIN_LORA: dict[str, Any] = {
     "alpha_pattern": {}, "auto_mapping": None, "bias": "none", "fan_in_fan_out": False, "init_lora_weights": True,
     "layers_pattern": None, "layers_to_transform": None, "modules_to_save": None, "peft_type": "LORA",
@@ -218,9 +217,11 @@ def read_plan(folder: Path, modules: Iterable[Module], stacks: Iterable[ExpertSt
     refuse_other_ranks(folder, config, shapes)
     for adapted in experts:
         refuse_other_rank(folder, config, adapted.path, adapted.rank)
-    dropout = _number(folder, "lora_dropout", config.get("lora_dropout") or 0.0)
-    if not 0.0 <= dropout < 1.0:
-        raise SetupError(f"The adapter in {folder} has the dropout {dropout}.", "Correct its adapter_config.json.")
+    dropout = config.get("lora_dropout") or 0.0
+    if not (isinstance(dropout, int | float) and 0.0 <= dropout < 1.0):
+        raise SetupError(
+            f"The adapter in {folder} has the dropout {dropout!r:.60}.", "Correct its adapter_config.json."
+        )
     if experts and dropout:
         raise SetupError(
             f"The adapter in {folder} has the dropout {dropout:g}, and experts take none.",
@@ -321,17 +322,7 @@ def _drawn(columns: int, rank: int, rows: int) -> torch.Tensor:
 
 def _scale(folder: Path, config: dict[str, Any], path: str, rank: int) -> float:
     """Return alpha over rank (rsLoRA: over its root)."""
-    alpha = setting_of(folder, config, "alpha_pattern", path, config.get("lora_alpha"))
-    root = math.sqrt(rank) if config.get("use_rslora") else rank
-    return _number(folder, "alpha", _PEFT_ALPHA if alpha is None else alpha) / root
-
-
-def _number(folder: Path, name: str, value: Any) -> float:
-    if isinstance(value, int | float) and math.isfinite(value):
-        return float(value)
-    raise SetupError(
-        f"The adapter in {folder} has the {name} {value!r}, which is no number.", "Correct its adapter_config.json."
-    )
+    return alpha_of(folder, config, path) / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
 def _turn(module: Module) -> tuple[int, int]:

@@ -21,7 +21,13 @@ from burnish_engine.contract.files import is_file
 from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor, stored_tensors
 from burnish_engine.models.families.experts import EXPERT_MATRICES
 from burnish_engine.models.families.matrices import USUAL_MATRICES
-from burnish_engine.models.saved_adapters.saved_adapter import PREFIX, WEIGHTS_FILE, read_config
+from burnish_engine.models.saved_adapters.saved_adapter import (
+    PREFIX,
+    WEIGHTS_FILE,
+    read_config,
+    refuse_missing,
+    refuse_strange,
+)
 
 _PART = re.compile(
     r"^(?P<module>.+?)\.(?:"
@@ -146,6 +152,27 @@ def read_files(folder: Path) -> AdapterFiles:
             "Save it again in fp32, bf16 or fp16, with the program that made it.",
         )
     return files
+
+
+def refuse_other_parts(files: AdapterFiles) -> None:
+    """Refuse an adapter that has half of a pair of matrices, or magnitudes without `use_dora` in its config.
+
+    Raises:
+        SetupError: A tensor is missing, or has no place in a model.
+    """
+    parts = {part_of(name): name for name in files.tensors}
+    dora = bool(files.config.get("use_dora"))
+    ends = {"A": "lora_A.weight", "B": "lora_B.weight", "EA": "lora_embedding_A", "EB": "lora_embedding_B"}
+    missing = list[str]()
+    for part in parts:
+        pair = {"A": "B", "B": "A", "EA": "EB", "EB": "EA"}.get(part.kind)
+        if pair and AdapterPart(part.module, pair) not in parts:
+            missing.append(f"{PREFIX}{part.module}.{ends[pair]}")
+        if pair and dora and AdapterPart(part.module, "M") not in parts:
+            missing.append(f"{PREFIX}{part.module}.lora_magnitude_vector")
+    refuse_missing(files.folder, missing)
+    strange = [name for part, name in parts.items() if part.kind == "M" and not dora]
+    refuse_strange(files.folder, strange + [name for name in files.tensors if not name.startswith(PREFIX)])
 
 
 def trained_shapes(shapes: Mapping[str, tuple[int, ...]], *, tied: bool) -> dict[str, tuple[int, ...]]:

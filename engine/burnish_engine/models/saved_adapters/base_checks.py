@@ -5,15 +5,19 @@ Loads no torch.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
+from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor, checkpoint_tensors
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer_file import read_tokenizer_file
 from burnish_engine.models.saved_adapters.adapter_files import AdapterFiles, part_of, token_rows
+from burnish_engine.models.saved_adapters.saved_adapter import PREFIX, refuse_strange
 
 _TABLES = ("embed_tokens", "lm_head")
+_LAYER = re.compile(r"(\blayers\.)\d+\.")
 
 
 def refuse_other_tokens(files: AdapterFiles, source: ModelSource) -> None:
@@ -42,8 +46,7 @@ def refuse_missing_biases(files: AdapterFiles, source: ModelSource) -> None:
         SetupError: The adapter has such a bias, or the base's weights are damaged.
     """
     modules = [part.module for part in map(part_of, files.tensors) if part.kind == "bias"]
-    stored = checkpoint_tensors(source.folder) if modules else {}
-    stored = source.wrapper.language_model(stored) if source.wrapper else stored
+    stored = _language_model(source) if modules else {}
     missing = [one for one in modules if f"{one}.weight" in stored and f"{one}.bias" not in stored]
     if missing:
         raise SetupError(
@@ -52,6 +55,43 @@ def refuse_missing_biases(files: AdapterFiles, source: ModelSource) -> None:
             "merge such a bias.",
             "Train an adapter with lora_bias = false in PEFT, or use a base whose layers have biases.",
         )
+
+
+def refuse_other_shapes(files: AdapterFiles, source: ModelSource) -> None:
+    """Refuse an adapter whose matrices do not fit its base's weights, or are of layers that the base does not have.
+
+    Weights that are stored in another form than the model computes with, such as 4-bit ones, are not compared.
+
+    Args:
+        files: the adapter.
+        source: the base.
+
+    Raises:
+        SetupError: A matrix does not fit, or the base's weights are damaged.
+    """
+    stored = _language_model(source)
+    for name, tensor in files.tensors.items():
+        part = part_of(name)
+        weight = f"{part.module.replace('.base_layer', '')}.weight"
+        if part.kind not in ("A", "B"):
+            continue
+        if weight not in stored:
+            refuse_strange(files.folder, [name] if _LAYER.sub(r"\g<1>0.", weight) in stored else [])
+            continue
+        plain = stored[weight].dtype in PLAIN_TYPES and len(stored[weight].shape) == 2
+        side = tensor.shape[1:] if part.kind == "A" else tensor.shape[:1]
+        if plain and (len(side) != 1 or side[0] not in stored[weight].shape):  # GPT-2 stores them transposed
+            raise SetupError(
+                f"The adapter in {files.folder} has the shape {tensor.shape} for {name.removeprefix(PREFIX)}, and the "
+                f"weight in {source.name} has {stored[weight].shape}.",
+                "Use it with its own base.",
+            )
+
+
+def _language_model(source: ModelSource) -> Mapping[str, StoredTensor]:
+    """Read the stored tensors of the language model by their names in it."""
+    stored = checkpoint_tensors(source.folder)
+    return source.wrapper.language_model(stored) if source.wrapper else stored
 
 
 def _refuse_other_rows(files: AdapterFiles, rows: int, base: str) -> None:

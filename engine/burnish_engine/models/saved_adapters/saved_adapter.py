@@ -7,8 +7,10 @@ fit by name, others it leaves out; the fast engine makes them from the tensors.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from burnish_engine.contract.errors import SetupError
@@ -28,7 +30,21 @@ _LORA_A = ".lora_A.weight"
 _EXPERTS = "experts"
 """Module that a parameter named without a path belongs to, such as gate_up_proj: a linear layer's is its weight."""
 _CHOOSING = ("layers_to_transform", "layers_pattern", "exclude_modules")
-_PEFT_RANK = 8  # LoraConfig's where the file does not say
+_NO_SWITCH, _NO_LIST, _NO_OBJECT = ((bool,), "neither true nor false"), ((list,), "no list"), ((dict,), "no object")
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "target_modules": ((str, list), "neither a text nor a list"),
+    "target_parameters": _NO_LIST,
+    "modules_to_save": _NO_LIST,
+    "rank_pattern": _NO_OBJECT,
+    "alpha_pattern": _NO_OBJECT,
+    "bias": ((str,), "no text"),
+    "use_dora": _NO_SWITCH,
+    "use_rslora": _NO_SWITCH,
+    "lora_bias": _NO_SWITCH,
+    "ensure_weight_tying": _NO_SWITCH,
+}
+"""Types that values of a config may have beside null, and what to say of others."""
+_PEFT_RANK, _PEFT_ALPHA = 8, 8  # LoraConfig's where the file does not say
 _COPY = "Copy the adapter again, with both of its files."
 _CORRECT = f"Correct its {CONFIG_FILE}."
 
@@ -46,9 +62,9 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise SetupError(f"{file} cannot be read: {error}.", "Copy the adapter again.") from error
     if not isinstance(config, dict):
         raise SetupError(f"{file} holds no object.", "Copy the adapter again.")
-    targets = config.get("target_modules")
-    if not (targets is None or isinstance(targets, str | list)):
-        raise SetupError(f"{file} has target_modules = {targets!r}, which names no modules.", _CORRECT)
+    for key, (kinds, words) in _KINDS.items():
+        if not isinstance(config.get(key), (*kinds, NoneType)):
+            raise SetupError(f"{file} has {key} = {config[key]!r:.60}, which is {words}.", _CORRECT)
     return by_modules(config)
 
 
@@ -63,11 +79,9 @@ def setting_of(folder: Path, config: Mapping[str, Any], patterns: str, module: s
         usual: value of modules that no pattern names.
 
     Raises:
-        SetupError: The patterns are no object of regular expressions, or one takes too long.
+        SetupError: The patterns are no regular expressions, or one takes too long.
     """
     own = config.get(patterns) or {}
-    if not isinstance(own, dict):
-        raise SetupError(f"The adapter in {folder} has {patterns} = {own!r}, which is no object.", _CORRECT)
     refuse_many(folder, patterns, own)
     for pattern, value in own.items():
         if is_named(folder, patterns, pattern, module, end=True):
@@ -76,7 +90,9 @@ def setting_of(folder: Path, config: Mapping[str, Any], patterns: str, module: s
 
 
 def refuse_other_ranks(folder: Path, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse an adapter whose matrices have another rank than its config says; those of experts are not looked at.
+    """Refuse an adapter whose matrices have another rank than its config says, or an alpha that is no number.
+
+    The rank of experts' matrices is not looked at.
 
     Args:
         folder: folder of the adapter, for errors.
@@ -84,13 +100,16 @@ def refuse_other_ranks(folder: Path, config: Mapping[str, Any], shapes: Mapping[
         shapes: shape of every tensor by its name in the file.
 
     Raises:
-        SetupError: A rank differs.
+        SetupError: A rank differs, or an alpha is no finite number.
     """
     parameters = config.get("target_parameters") or ()  # without the model, the number of experts is not known
     stacked = {str(name).rpartition(".")[0] or _EXPERTS for name in parameters}
     for name in sorted(shapes):
         module = name.removeprefix(PREFIX).removesuffix(_LORA_A)
-        if not name.endswith(_LORA_A) or any(_ends_with(module.replace(".base_layer", ""), path) for path in stacked):
+        if not name.endswith(_LORA_A):
+            continue
+        alpha_of(folder, config, module.replace(".base_layer", ""))
+        if any(_ends_with(module.replace(".base_layer", ""), path) for path in stacked):
             continue
         refuse_other_rank(folder, config, module, shapes[name][0] if shapes[name] else 0)
 
@@ -111,8 +130,29 @@ def refuse_other_rank(folder: Path, config: Mapping[str, Any], module: str, rank
     said = setting_of(folder, config, "rank_pattern", module, _PEFT_RANK if usual is None else usual)
     if rank != said:
         raise SetupError(
-            f"The adapter in {folder} has the rank {rank} for {module}, and its {CONFIG_FILE} says {said!r}.", _COPY
+            f"The adapter in {folder} has the rank {rank} for {module}, and its {CONFIG_FILE} says {said!r:.60}.", _COPY
         )
+
+
+def alpha_of(folder: Path, config: Mapping[str, Any], module: str) -> float:
+    """Return the alpha that a config gives a module.
+
+    Args:
+        folder: folder of the adapter, for errors.
+        config: content of adapter_config.json.
+        module: path of the module or stack.
+
+    Raises:
+        SetupError: It is no finite number.
+    """
+    usual = config.get("lora_alpha")
+    alpha = setting_of(folder, config, "alpha_pattern", module, _PEFT_ALPHA if usual is None else usual)
+    if type(alpha) in (int, float) and abs(alpha) <= sys.float_info.max:
+        return float(alpha)
+    raise SetupError(
+        f"The adapter in {folder} has the alpha {alpha!r:.60} for {module}, which is no finite number.",
+        _CORRECT,
+    )
 
 
 def refuse_missing(folder: Path, missing: Collection[str]) -> None:

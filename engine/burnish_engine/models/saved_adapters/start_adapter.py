@@ -26,8 +26,13 @@ from burnish_engine.models.saved_adapters.adapter_files import (
     beyond_layers,
     reached_modules,
     read_files,
+    refuse_other_parts,
 )
-from burnish_engine.models.saved_adapters.base_checks import refuse_missing_biases, refuse_other_tokens
+from burnish_engine.models.saved_adapters.base_checks import (
+    refuse_missing_biases,
+    refuse_other_shapes,
+    refuse_other_tokens,
+)
 from burnish_engine.models.saved_adapters.saved_adapter import (
     ADAPTER_FILES,
     CONFIG_FILE,
@@ -89,6 +94,7 @@ def open_start(section: AdapterSection) -> StartAdapter | None:
             "Start from an adapter without ensure_weight_tying, of the embedding, the head or both apart.",
         )
     refuse_other_ranks(folder, files.config, files.shapes)
+    refuse_other_parts(files)
     run = RunPaths(folder.parent)
     card = _card(run) if folder == run.adapter else None
     weights = tuple(file for file in card.base.files if file.is_weights) if card else ()
@@ -111,11 +117,12 @@ def refuse_other_base(start: StartAdapter, source: ModelSource) -> None:
     """Refuse an adapter whose run trained on other weights than the recipe's model, judged by their names and sizes.
 
     Raises:
-        SetupError: The weights are others, or the adapter was trained with another vocabulary, or it has biases for
-            layers that have none.
+        SetupError: The weights are others, or the adapter was trained with another vocabulary, or it has biases or
+            matrices for which they have no place.
     """
     refuse_other_tokens(start.files, source)
     refuse_missing_biases(start.files, source)
+    refuse_other_shapes(start.files, source)
     if not start.base_weights:
         return
     found = {file.name: file.stat().st_size for file in sorted(source.folder.glob("*.safetensors"))}

@@ -179,10 +179,10 @@ CONFIGS = {
     "repeated layers": ({"layer_replication": [[0, 2], [1, 2]]}, "repeats layers"),
     "aLoRA": ({"alora_invocation_tokens": [5]}, "aLoRA"),
     "alpha is a word": ({"lora_alpha": "many"}, "alpha 'many'"),
-    "alpha is a list": ({"alpha_pattern": {"q_proj": [1]}}, "which is no number"),
+    "alpha is a list": ({"alpha_pattern": {"q_proj": [1]}}, "no finite number"),
     "patterns are a list": ({"alpha_pattern": [1]}, "no object"),
     "a pattern that is none": ({"alpha_pattern": {"q_proj(": 3}}, "no regular expression"),
-    "dropout is a word": ({"lora_dropout": "x"}, "lora_dropout 'x'"),
+    "dropout is a word": ({"lora_dropout": "x"}, "the dropout 'x'"),
     "everything dropped": ({"lora_dropout": 1.0}, "the dropout 1.0"),
 }
 

@@ -127,6 +127,39 @@ def test_what_cannot_be_merged_is_told_by_the_plan(source, adapter, tmp_path, co
         read_adapter(folder)
 
 
+A, B = (f"base_model.model.model.layers.0.self_attn.q_proj.lora_{side}.weight" for side in "AB")
+MAGNITUDE, OTHER_LAYER = A.replace("A.weight", "magnitude_vector"), A.replace("layers.0", "layers.7")
+
+
+@pytest.mark.parametrize(
+    ("config", "change", "words"),
+    [
+        ({"alpha_pattern": [1]}, {}, "alpha_pattern .*no object"),
+        ({"alpha_pattern": {"(": 1}}, {}, "no regular expression"),
+        ({"alpha_pattern": {"q_proj": 10**400}}, {}, "no finite number"),
+        ({"alpha_pattern": {"q_proj": float("nan")}}, {}, "no finite number"),
+        ({"use_dora": "yes"}, {}, "neither true nor false"),
+        ({"bias": 5}, {}, "no text"),
+        ({"modules_to_save": 5}, {}, "no list"),
+        ({"use_dora": True}, {}, "lora_magnitude_vector"),
+        ({}, {MAGNITUDE: torch.ones(64)}, "no place"),
+        ({}, {B: None}, r"lora_B\.weight"),
+        ({}, {"strange": torch.ones(3)}, "no place"),
+        ({}, {A: torch.zeros(3, 5)}, r"\(3, 5\)"),
+        ({}, {A: torch.zeros(3, 64, 1)}, "64, 1"),
+        ({}, {OTHER_LAYER: torch.zeros(3, 64), OTHER_LAYER.replace("A.w", "B.w"): torch.zeros(64, 3)}, "no place"),
+    ],
+    ids=str,
+)
+def test_the_plan_refuses_what_training_would_refuse(source, adapter, tmp_path, config, change, words):
+    folder = shutil.copytree(adapter("biases of B"), tmp_path / "copy")
+    (folder / CONFIG_FILE).write_text(json.dumps(json.loads((folder / CONFIG_FILE).read_text()) | config))
+    tensors = load_file(folder / WEIGHTS_FILE) | change
+    save_file({name: value for name, value in tensors.items() if value is not None}, folder / WEIGHTS_FILE)
+    with pytest.raises(SetupError, match=words):
+        plan_recipe(Recipe(model=ModelSection(path=str(source.folder)), adapter=AdapterSection(start=str(folder))))
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.float8_e4m3fn, torch.int64])
 def test_numbers_that_are_no_floats_are_refused_in_words_by_all(source, adapter, tmp_path, dtype):
     folder = shutil.copytree(adapter("biases"), tmp_path / "copy")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any, Literal, Union, get_args, get_origin
@@ -173,7 +174,7 @@ def _parse(key: str, annotation: Any, part: str) -> bool | int | float | str:
                 number: int | float = kind(part)
             except ValueError:
                 continue
-            if math.isfinite(number):
+            if abs(number) <= sys.float_info.max:  # also false for nan
                 return number
         if get_origin(kind) is Literal and part in map(str, get_args(kind)):
             return next(choice for choice in get_args(kind) if str(choice) == part)

@@ -119,7 +119,7 @@ def _number(one: Instruction) -> None:
     try:
         if not math.isfinite(kind(one.value)):
             raise ValueError
-    except ValueError:
+    except (ValueError, OverflowError):
         name = "a whole number" if kind is int else "a number"
         raise _wrong(one.line - 1, f"{one.key} is {one.value[:40]!r}, not {name}", "Give one.") from None
 

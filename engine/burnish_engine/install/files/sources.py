@@ -13,6 +13,7 @@ from typing import IO, NamedTuple, Protocol
 from urllib.parse import quote, urljoin, urlsplit
 
 from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.files import is_file
 from burnish_engine.install.files.reasons import fetch_problem, page_instead
 from burnish_engine.install.release.description import ReleaseFile
 
@@ -155,6 +156,8 @@ class BundleSource:
     def __init__(self, path: Path) -> None:
         self.place = str(path)
         self._path = path
+        if not is_file(path):  # zipfile reads a device for ever
+            raise SetupError(f"There is no folder and no file of a release at {str(path)!r:.200}.", _CHOOSE)
         try:
             with zipfile.ZipFile(path) as archive:
                 self._sizes = {entry.filename: entry.file_size for entry in archive.infolist()}

@@ -7,8 +7,8 @@ which a part is random or left out. Loads no torch.
 from __future__ import annotations
 
 import json
-import math
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -226,7 +226,7 @@ def _why_no_count(value: Any, most: int, least: int = 1) -> str:
 def _why_no_number(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "which is no number"
-    return "" if math.isfinite(value) and value > 0 else "which is no positive, finite number"
+    return "" if 0 < value <= sys.float_info.max else "which is no positive, finite number"
 
 
 def _why_no_activation(value: Any) -> str:

@@ -208,6 +208,59 @@ def test_models_in_odd_folders_are_listed_or_passed_over(tmp_path, capsys, monke
     assert isinstance(json.loads(printed), list)
 
 
+ADAPTER_KEYS = (
+    "peft_type", "r", "lora_alpha", "lora_dropout", "target_modules", "target_parameters", "modules_to_save", "bias",
+    "rank_pattern", "alpha_pattern", "use_dora", "use_rslora", "lora_bias", "ensure_weight_tying", "fan_in_fan_out",
+    "trainable_token_indices", "layers_to_transform", "layers_pattern", "exclude_modules", "init_lora_weights",
+    "base_model_name_or_path", "layer_replication",
+)  # fmt: skip
+
+
+@drawn(8, 120)
+def test_a_plan_that_continues_an_odd_adapter(bases, tmp_path, capsys, seed):
+    chance = random.Random(seed)
+    base, config = bases[MODELS[0]]
+    (linked(base, tmp_path) / "config.json").write_text(json.dumps(config))
+    write_jsonl(tmp_path / "rows.jsonl", conversations(6))
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    q = "base_model.model.model.layers.3.self_attn.q_proj.lora_"
+    shapes = {f"{q}A.weight": (4, config["hidden_size"]), f"{q}B.weight": (chance.choice([4, 64, 512]), 4)}
+    write_empty_weights(adapter / "adapter_model.safetensors", shapes)
+    said = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"]}
+    for _ in range(chance.randrange(1, 4)):
+        value = chance.choice(ODD)
+        said[chance.choice(ADAPTER_KEYS)] = {"q_proj": value} if chance.randrange(3) == 0 else value
+    (adapter / "adapter_config.json").write_text(json.dumps(said))
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        '[model]\npath = "."\n[data]\nfiles = ["rows.jsonl"]\nmax_length = 64\n[devices]\nkind = "cpu"\n'
+        '[adapter]\nstart = "adapter"\n'
+    )
+    ended(capsys, "plan", recipe)
+
+
+REPLY_SCORES = (
+    "nan", "inf", "10**400", "'x'", "None", "[]", "1j", "True", "score(*row)", "1 / 0", "bytearray(10**15)",
+    "[0].pop(9)", "__import__('nothing')", "__import__('sys').exit(3)", "(yield)", "'\\ud800' + 1", "1.0",
+)  # fmt: skip
+
+
+@drawn(2, len(REPLY_SCORES))
+def test_rewards_of_an_odd_function(bases, tmp_path, capsys, seed):
+    base, config = bases[MODELS[0]]
+    (linked(base, tmp_path) / "config.json").write_text(json.dumps(config))
+    write_jsonl(tmp_path / "rows.jsonl", [{"prompt": f"{n} + 1?", "completion": str(n + 1)} for n in range(6)])
+    (tmp_path / "odd.py").write_text(f"from math import inf, nan\ndef score(*row):\n    return {REPLY_SCORES[seed]}\n")
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        '[model]\npath = "."\n[data]\nfiles = ["rows.jsonl"]\nmax_length = 64\n[devices]\nkind = "cpu"\n'
+        '[preference]\nobjective = "grpo"\n[task]\nmetric = "number"\n'
+        '[[reward]]\nkind = "python"\nfile = "odd.py"\nfunction = "score"\n'
+    )
+    ended(capsys, "rewards", "try", recipe, "--own", "--rows", "2")
+
+
 def put_something_odd(path, chance, texts):
     """Put a text, bytes, a folder, a pipe or a link that leads nowhere or to itself at a path."""
     match chance.randrange(6):

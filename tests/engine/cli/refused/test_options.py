@@ -78,7 +78,9 @@ ODD_PATHS = {
     "empty": empty,
     "binary": binary,
 }
-LEAVE_OUT = {"folder": ["suggest"], "empty": ["recipe check", "plan", "suggest"], "binary": ["suggest"]}
+LEAVE_OUT = {
+    "folder": ["suggest"], "empty": ["recipe check", "plan", "suggest", "factors"], "binary": ["suggest"]
+}  # fmt: skip
 """An empty recipe is a recipe; and `suggest` reads data with the embedded model, which takes long to unpack."""
 OPENING = {
     "recipe check": ["recipe", "check", "{}"],
@@ -97,6 +99,12 @@ OPENING = {
     "delete": ["runs", "delete", "--yes", "{}"],
     "compare": ["runs", "compare", "{}", "{}"],
     "bench": ["bench", "gguf", "{}"],
+    "bundle": ["bundle", "x.zip", "--release", "{}"],
+    "rewards try": ["rewards", "try", "{}", "--own"],
+    "rewards write": ["rewards", "write", "{}", "--out", "x.jsonl"],
+    "factors": ["duel", "{}", "--try", "adapter.rank=4,8", "--dry-run"],
+    "sweep": ["sweep", "{}", "--try", "adapter.rank=4,8", "--dry-run"],
+    "evaluate": ["evaluate", "{}"],
 }
 
 
@@ -139,6 +147,15 @@ BAD_CALLS = [
     ["bench", "step", "--keep", "odd", "--device", "cpu"], ["bench", "step", "--optimizer", "odd"],
     ["bench", "step", "--masking", "odd"], ["bench", "step", "--one-document", "--packs", "x"], ["bench", "gguf"],
     ["bench", "step", "--device", "cpu", "--gpus", "2", "--profile"],
+    *(["duel", "x", "--try", odd] for odd in (
+        "", "=", "=1,2", "adapter", "adapter.rank", "adapter.rank=", "adapter.rank=,", "adapter.rank=4",
+        "adapter.rank=4,4", "adapter.rank=4,8,16", "adapter.rank=4,x", "adapter.rank=4,nan", "adapter.rank=4,8.5",
+        f"adapter.rank=4,{'9' * 400}", f"train.learning_rate=1,{'9' * 400}", "train.learning_rate=1,inf",
+        "train.learning_rate=1,1e400", "data.files=a,b", "model.path=a,b", "reward=1,2", "a\0b=1,2", "[=1,2", "é=1,2",
+    )),
+    ["duel", "x", *["--try", "adapter.rank=4,8"] * 2], ["sweep", "x", "--try", f"train.seed=1,{'9' * 400}"],
+    ["rewards", "try", "x", "--rows", "0"], ["rewards", "try"], ["rewards", "odd"], ["models", "radar", "--odd"],
+    ["bundle"], ["bundle", "x.zip", "--add"],
     ["bench", "gguf", "x", "--threads", "0"], ["recipe", "odd"], ["demo", "--tokens", "1"], ["--odd"], ["-x"],
 ]  # fmt: skip
 

@@ -39,6 +39,7 @@ def test_the_documented_forms_are_read():
         ('FROM a\nTEMPLATE """{{ .System }}', "Line 2 of the Modelfile: its quotes are never closed"),
         ("FROM a\nPARAMETER heat 1", "the parameter 'heat' is unknown"),
         ("FROM a\nPARAMETER num_ctx 4k", "num_ctx is '4k', not a whole number"),
+        (f"FROM a\nPARAMETER num_ctx {'9' * 400}", f"num_ctx is '{'9' * 40}', not a whole number"),
         ("FROM a\nPARAMETER top_p much", "top_p is 'much', not a number"),
         ("FROM a\nMESSAGE robot hi", "the role 'robot' is unknown"),
         ('FROM a\nPARAMETER stop """a\u200bb"""', "Ollama drops the character '\\\\u200b'"),

@@ -78,13 +78,18 @@ def addresses_in(text: str) -> bool:
 
 
 def has_stray_result(conversation: Conversation) -> bool:
-    """Whether a tool's result names a call that no turn before it makes; rows without ids of calls have none."""
-    made = set[str]()
+    """Whether a tool's result follows no reply, or names a call that no turn before it makes.
+
+    Replies may spell their calls out in the text. So a row without ids of calls is judged by its order alone.
+    """
+    made, before = set[str](), ""
     for message in conversation.messages:
         made.update(call["id"] for call in message.extras.get("tool_calls", ()) if "id" in call)
         answered = message.extras.get("tool_call_id")
-        if message.role == "tool" and answered and answered not in made and _makes_calls(conversation):
+        misplaced = before not in ("assistant", "tool") or (answered and _makes_calls(conversation))
+        if message.role == "tool" and answered not in made and misplaced:
             return True
+        before = message.role
     return False
 
 

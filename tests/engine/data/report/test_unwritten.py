@@ -83,8 +83,9 @@ def test_a_result_that_answers_no_call_is_found(write_jsonl, make_tokenizer):
             {"role": "assistant", "content": "It is 40."},
         ]
         rows.append({"messages": turns})
+    rows.append({"messages": [turns[0], {"role": "tool", "content": "40"}, turns[-1]]})
     found = finding(prepared(write_jsonl(rows), make_tokenizer(source=source)).facts, "unwritten")
-    assert (found.rows, numbers(found.first)) == (1, [2])
+    assert (found.rows, numbers(found.first)) == (2, [2, 3])
 
 
 def test_pairs_that_become_equal_are_left_out_and_do_not_contradict(write_jsonl, tokenizer):

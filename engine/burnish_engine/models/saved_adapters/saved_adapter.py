@@ -143,7 +143,7 @@ def alpha_of(folder: Path, config: Mapping[str, Any], module: str) -> float:
         module: path of the module or stack.
 
     Raises:
-        SetupError: It is no finite number.
+        SetupError: The alpha is no finite number.
     """
     usual = config.get("lora_alpha")
     alpha = setting_of(folder, config, "alpha_pattern", module, _PEFT_ALPHA if usual is None else usual)

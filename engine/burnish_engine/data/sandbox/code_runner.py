@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.data.sandbox.code_cell import NOT_ISOLATED
 
 _MODULE = "burnish_engine.data.sandbox.code_cell"
 _OUTPUT_BYTES = 64 * 1024
 _START_S = 20.0  # wall time that the start of a process may take on a busy machine
 _PATIENCE = 5.0  # times the processor time that a program may take by the clock
 _MOST_AT_ONCE = 16
+_KEPT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "TEMP", "TMP")
+"""Variables that Python needs to start; others may hold tokens."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +64,14 @@ def run_programs(programs: Sequence[str], limits: CodeLimits) -> list[CodeOutcom
 
 
 def _run(program: str, limits: CodeLimits) -> CodeOutcome:
-    done = secrets.token_hex(16)
+    done, refused = secrets.token_hex(16), secrets.token_hex(16)
     asked = {
         "program": program,
         "memory_bytes": limits.memory_bytes,
         "seconds": limits.seconds,
         "output_bytes": _OUTPUT_BYTES,
         "isolated": limits.isolated,
+        "refused": refused,
         "done": done,
     }
     # A file, not a pipe: its size can be limited, and nobody must drain it.
@@ -76,13 +80,14 @@ def _run(program: str, limits: CodeLimits) -> CodeOutcome:
         try:
             child.communicate(json.dumps(asked).encode(), timeout=_START_S + _PATIENCE * limits.seconds)
         except subprocess.TimeoutExpired:
-            child.kill()
-            child.communicate()
+            pass
+        finally:
+            _end(child)
         output.seek(0)
         text = output.read(2 * _OUTPUT_BYTES).decode("utf-8", "replace")
-    if child.returncode == NOT_ISOLATED and limits.isolated:
+    if text.startswith(refused):
         raise SetupError(
-            f"This system does not let code of a model be set apart from your files: {text}.",
+            f"This system does not let code of a model be set apart from your files: {text.removeprefix(refused)}.",
             'Allow user namespaces (Linux), or set reward.isolation = "limits", which only limits memory and time: '
             "the code then has your rights.",
         )
@@ -94,10 +99,11 @@ def _start(empty: str, output: int) -> subprocess.Popen[bytes]:
     windows = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0) | getattr(subprocess, "CREATE_NO_WINDOW", 0)
     try:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", _MODULE, empty],
+            [sys.executable, "-P", "-X", "utf8", "-m", _MODULE, empty],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.DEVNULL,
+            env={name: os.environ[name] for name in _KEPT if name in os.environ},
             start_new_session=os.name != "nt",
             creationflags=windows,
         )
@@ -106,3 +112,12 @@ def _start(empty: str, output: int) -> subprocess.Popen[bytes]:
             f"The process for a model's code did not start: {error.strerror or error}.",
             "Close other programs and try again.",
         ) from error
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End a program and what it started; those of Windows start nothing."""
+    if sys.platform != "win32":
+        with suppress(OSError):
+            os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
+    child.communicate()

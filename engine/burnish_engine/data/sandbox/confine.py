@@ -1,7 +1,7 @@
 """Lets a process limit its own memory and processor time, enforced by the operating system.
 
-POSIX systems use RLIMIT_AS, and a timer of processor time whose signal ends the process. Windows uses a job object, see
-`windows_job`.
+POSIX systems use RLIMIT_AS, a timer of processor time whose signal ends the process, and RLIMIT_CPU. Windows uses a job
+object, see `windows_job`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,14 @@ if sys.platform == "win32":
         """
         windows_job.limit_time(seconds)
 
+    def limit_time_for_good(seconds: float) -> None:
+        """End this process when it has used some more processor time; it cannot lift the limit.
+
+        Args:
+            seconds: processor time from now, seconds.
+        """
+        windows_job.limit_time(seconds)
+
     def limit_processes() -> None:
         """Let this process start no other, as far as the system can see to it."""
         windows_job.limit_processes()
@@ -50,7 +58,9 @@ if sys.platform == "win32":
         return status & 0xFFFFFFFF == _WINDOWS_TIME_UP
 
 else:
+    import math
     import resource
+    import time
 
     def limit_memory(limit_bytes: int) -> int:
         """Limit the address space of this process; allocations beyond fail.
@@ -74,6 +84,20 @@ else:
             seconds: processor time from now, seconds; 0 lifts the limit.
         """
         signal.setitimer(signal.ITIMER_PROF, seconds)
+
+    def limit_time_for_good(seconds: float) -> None:
+        """End this process when it has used some more processor time; it cannot lift the limit.
+
+        The first process of a namespace takes no signal of `limit_time`; of this limit it does.
+
+        Args:
+            seconds: processor time from now, seconds; rounded up, since the system counts whole seconds.
+        """
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        limit_s = math.ceil(time.process_time() + seconds)
+        if hard != resource.RLIM_INFINITY:
+            limit_s = min(limit_s, hard)
+        resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
 
     def limit_processes() -> None:
         """Let this process start no other, as far as the system can see to it; the superuser's are not limited."""

@@ -7,6 +7,7 @@ namespaces; some distributions and containers forbid that.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 import sys
@@ -19,6 +20,8 @@ _READ_ONLY, _NO_SUID, _NO_DEVICES, _REMOUNT, _BIND, _RECURSIVE, _PRIVATE = (  # 
     0x1, 0x2, 0x4, 0x20, 0x1000, 0x4000, 0x40000
 )  # fmt: skip
 _DETACH = 2  # MNT_DETACH
+_HERE, _WHOLE_TREE = -100, 0x8000  # AT_FDCWD, AT_RECURSIVE
+_MOUNT_SETATTR = 442  # number of the system call on all machines, since Linux 5.12
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}  # number of the system call, which the C library does not wrap
 _DEATH_SIGNAL, _NO_NEW_RIGHTS = 1, 38  # PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS
 _CAPABILITIES = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
@@ -64,14 +67,21 @@ def _change_root(libc: ctypes.CDLL, root: str) -> None:
 
 
 def _show(libc: ctypes.CDLL, folder: str, place: str) -> None:
-    """Show a folder at a place, so that it cannot be written."""
+    """Show a folder at a place, so that neither it nor what is mounted in it can be written."""
     Path(place).mkdir(parents=True, exist_ok=True)
+    is_tree = False
     try:
         _mount(libc, place, _BIND, what=folder)
     except OSError:  # other folders are mounted in it
         _mount(libc, place, _BIND | _RECURSIVE, what=folder)
-    kept = os.statvfs(place).f_flag & 0xF  # the flags ST_... of a mount are those of MS_...; they may not be lifted
-    _mount(libc, place, _BIND | _REMOUNT | _READ_ONLY | _NO_SUID | kept)
+        is_tree = True
+    wanted = (ctypes.c_uint64 * 4)(_READ_ONLY | _NO_SUID, 0, 0, 0)  # struct mount_attr; MOUNT_ATTR_... are MS_...
+    done = libc.syscall(_MOUNT_SETATTR, _HERE, os.fsencode(place), _WHOLE_TREE, wanted, ctypes.sizeof(wanted))
+    if done < 0 and ctypes.get_errno() == errno.ENOSYS and not is_tree:  # an older kernel can do it for one mount
+        kept = os.statvfs(place).f_flag & 0xF  # the flags ST_... of a mount are MS_... too; they may not be lifted
+        _mount(libc, place, _BIND | _REMOUNT | _READ_ONLY | _NO_SUID | kept)
+    else:
+        _check(done)
 
 
 def _fork(libc: ctypes.CDLL) -> None:

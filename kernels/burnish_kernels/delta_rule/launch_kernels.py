@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -92,8 +93,9 @@ class _Group:
     def chunks(self) -> int:
         return self.space.states_WNDE.shape[1]
 
+    @cached_property
     def arguments(self) -> dict[str, Any]:
-        """Return inputs, scratch memory, sizes and constants as kernels name them."""
+        """Inputs, scratch memory, sizes and constants as kernels name them."""
         own, given, sizes, space = self.value_heads, self.inputs, self.inputs.sizes, self.space
         q, k, v = self.parts(given.qkv_TC)
         return {
@@ -244,7 +246,7 @@ def _groups(
 def _launch(group: _Group, kernel: str, grid: tuple[int, ...], **own: Any) -> None:
     """Launch a kernel with what it takes of the group's arguments and of its own."""
     function, tile = FUNCTIONS[kernel], group.config(kernel)
-    known = group.arguments() | own | tile.constants(group.inputs.sizes)
+    known = group.arguments | own | tile.constants(group.inputs.sizes)
     taken = {name: known[name] for name in function.arg_names if name in known}
     function[grid](**taken, **_options(tile))
 

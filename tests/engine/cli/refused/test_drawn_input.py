@@ -32,11 +32,14 @@ ODD_TOML = (
     f'"{"a" * 300}"', "1e400",
 )  # fmt: skip
 KEYS = {
-    "reward": ("kind", "name", "weight", "span", "pattern", "tags", "tokens", "file", "function", "unknown"),
+    "reward": (
+        "kind", "name", "weight", "span", "pattern", "tags", "tokens", "model", "question", "check", "seconds",
+        "isolation", "file", "function", "unknown",
+    ),
     "reinforce": ("groups", "replies", "max_tokens", "temperature", "updates", "spread", "clip_low", "kl_weight"),
     "evaluation": ("sample_share", "prompts", "every"),
-}
-KINDS = ("task", "keys", "distance", "format", "tags", "length", "script", "python")
+}  # fmt: skip
+KINDS = ("task", "keys", "distance", "format", "tags", "length", "script", "judge", "code", "python")
 MODELS = ("Qwen/Qwen3.5-0.8B, text", "google/gemma-4-E2B-it, text", "google/gemma-4-31B-it, text")
 
 

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from burnish_engine.contract.errors import NoSpaceError
+from burnish_engine.contract.errors import NoSpaceError, UsageError
 from burnish_engine.contract.units import file_size
 
 _REPLACE_ATTEMPTS = 20
@@ -129,6 +129,25 @@ def make_private(folder: Path) -> None:
             continue
         if os.name != "nt":
             each.chmod(0o700)
+
+
+def must_be_new(path: Path, kind: str = "file") -> None:
+    """Refuse a file that is there already, or cannot be written where it is wanted. Nothing is written.
+
+    Args:
+        path: path of the file.
+        kind: what it is, for the message.
+
+    Raises:
+        UsageError: It exists, or its folder does not, or does not take files.
+    """
+    if path.exists():
+        raise UsageError(f"{path} already exists.", f"Give another name; a {kind} is never overwritten.")
+    folder = path.absolute().parent
+    if not is_folder(folder):
+        raise UsageError(f"There is no folder {folder} for {path.name}.", "Make it, or give another name.")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"The folder {folder} cannot be written.", "Give another name.")
 
 
 def write_atomic(path: Path, data: str | bytes, *, durable: bool = True) -> None:

@@ -52,7 +52,8 @@ class Sizes:
 class Workspace:
     """Scratch memory of one pass, for a group of key heads G with their value heads W.
 
-    `delta_dvalues_kernel` replaces beta, inverse, u and du by what `delta_ddecays_kernel` and `delta_dkeys_kernel` take.
+    `delta_dvalues_kernel` replaces beta, inverse, u and du by what `delta_ddecays_kernel` and `delta_dkeys_kernel`
+    take.
 
     Attributes:
         gates_4WP: fp32, for each row: sum of g within document and chunk, beta, share of the state before the chunk

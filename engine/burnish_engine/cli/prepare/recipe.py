@@ -11,7 +11,7 @@ import typer
 
 from burnish_engine.cli.terminal import out, print_json
 from burnish_engine.contract.errors import UsageError
-from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.files import must_be_new, write_atomic
 from burnish_engine.contract.model_places import model_dir
 from burnish_engine.contract.paths import expand_home, is_address, is_model_name
 from burnish_engine.contract.plain_text import typed
@@ -34,8 +34,7 @@ def new(
     model: Annotated[str, typer.Option(help='"embedded", a folder, or the name of a model.')] = "embedded",
 ) -> None:
     """Write a recipe with every key, its default and its help."""
-    if path.exists():
-        raise UsageError(f"{path} already exists.", "Give another name; an existing recipe is never overwritten.")
+    must_be_new(path, "recipe")
     files = [_as_written(file, path.resolve().parent) for file in data or []]
     if is_address(model):
         raise UsageError(f"{model} is an address.", "Give the model's name, OWNER/NAME, or its folder.")

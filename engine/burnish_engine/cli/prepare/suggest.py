@@ -22,7 +22,7 @@ from burnish_engine.cli.terminal import duration, err, out, print_json, styled
 from burnish_engine.contract.errors import DataError, ExitCode, UsageError
 from burnish_engine.contract.facts.advice import RunPlan, Suggestion
 from burnish_engine.contract.facts.facts import DatasetFacts
-from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.files import must_be_new, write_atomic
 from burnish_engine.contract.paths import is_address
 from burnish_engine.contract.plain_text import typed
 from burnish_engine.contract.recipe.recipe_preference import Objective
@@ -69,8 +69,8 @@ def suggest(
         raise UsageError(f"{objective} is no objective.", f"Give --objective one of {', '.join(get_args(Objective))}.")
     wanted = cast("Objective | None", objective or None)
     section = target_section(target, ram_gib, context, quant)
-    if recipe_file is not None and recipe_file.exists():
-        raise UsageError(f"{recipe_file} already exists.", "Give another name; a recipe is never overwritten.")
+    if recipe_file is not None:
+        must_be_new(recipe_file, "recipe")
     here = fetched_models(catalog())
     folder = Path(model).is_dir() and model != "embedded"
     chosen = chosen_model(str(Path(model).absolute()) if folder else model, catalog(), here) if model else None

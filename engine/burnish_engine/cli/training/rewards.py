@@ -11,10 +11,11 @@ import typer
 from rich.table import Table
 
 from burnish_engine.cli.terminal import err, out, print_json
-from burnish_engine.contract.errors import DataError, ExitCode, UsageError
-from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.errors import DataError, ExitCode
+from burnish_engine.contract.files import must_be_new, write_atomic
 from burnish_engine.contract.recipe.recipe_file import load_recipe
 from burnish_engine.contract.serve.reward_trial import RewardTrial
+from burnish_engine.contract.units import plural
 
 if TYPE_CHECKING:
     from burnish_engine.train.reinforce.taught_rows import TaughtRow
@@ -43,11 +44,6 @@ def try_rewards(
     The replies are drawn as in training. With a new adapter the base is what replies.
     """
     parsed = load_recipe(recipe)
-    if not parsed.preference.learns_rewards:
-        raise UsageError(
-            f'The recipe {recipe} learns by "{parsed.preference.objective}", which has no rewards.',
-            'Set preference.objective = "grpo".',
-        )
     from burnish_engine.train.reinforce.trial import try_rewards as tried
 
     with err.status("reading the data") as status:
@@ -79,14 +75,17 @@ def write_rows(
     The rows need no reply: {"prompt": ...} will do. Read what was written, then name the file in data.files.
     """
     parsed = load_recipe(recipe)
-    if out_file.exists():
-        raise UsageError(f"{out_file} already exists.", "Give another name; a file is never overwritten.")
+    must_be_new(out_file)
     from burnish_engine.chat.teacher import write_replies
     from burnish_engine.data.rows.open_questions import open_questions
     from burnish_engine.train.reinforce import taught_rows
 
-    taught_rows.alone_rewards(parsed)
-    chats = open_questions(parsed.data.files, encoding=parsed.data.encoding, most=rows)
+    questions = open_questions(parsed.data, most=rows)
+    chats, asked = questions.chats, [chat[-1]["content"] for chat in questions.chats]
+    if questions.left_out:
+        out.note(f"{plural(questions.left_out, 'row')} cannot be read or ask nothing, and are left out.")
+    with err.status("trying the rewards"):
+        taught_rows.try_rewards(parsed, asked[0])
     samplings = taught_rows.tries(parsed, len(chats), tries)
     with err.status("loading the teacher") as status:
         written = write_replies(
@@ -96,7 +95,6 @@ def write_rows(
             together=parsed.train.micro_batch_tokens,
             progress=lambda done, total: status.update(f"writing replies: {done:,} of {total:,} rows"),
         )
-    asked = [chat[-1]["content"] for chat in chats]
     chosen = taught_rows.choose_rows(parsed, asked, written, least)
     kept = [{"messages": [*chats[row.question], _reply(row.reply)]} for row in chosen if row.is_kept]
     _show_taught(asked, chosen)

@@ -19,7 +19,7 @@ from burnish_engine.cli.training.card import card_lines
 from burnish_engine.cli.training.progress import evaluation_text, memory_text
 from burnish_engine.cli.training.train import help_leader, is_other_rank, train_run
 from burnish_engine.contract.errors import ExitCode, UsageError
-from burnish_engine.contract.files import write_atomic
+from burnish_engine.contract.files import must_be_new, write_atomic
 from burnish_engine.contract.paths import RunPaths, runs_dir
 from burnish_engine.contract.plain_text import one_line
 from burnish_engine.contract.recipe.recipe import MOST_GPUS
@@ -127,10 +127,11 @@ def report(
     run: RunArgument,
     out_file: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page to write.")] = Path("report.html"),
 ) -> None:
-    """Write a page with a run's curve, replies and card."""
+    """Write a page with a run's curve, replies and card. A file that is there is never overwritten."""
     from burnish_engine.cli.training.run_report import render
 
     paths = open_run(run)
+    must_be_new(out_file, "page")
     now = fold_all(RunState(), read_events(paths.events))
     card, problem = _card(paths)
     write_atomic(out_file, render(read_recipe(paths).name or paths.root.name, now, card, typed_run(paths)))

@@ -168,7 +168,8 @@ class RewardSection(Section):
     file: str = setting(
         "",
         "python: file with the function; relative paths are taken from the recipe's folder. It is your own code: it "
-        "runs in a process with limits of memory and time, and its SHA-256 stands on the run's card.",
+        "runs in a process with limits of memory and time, which may wait 20 s without computing, and its SHA-256 "
+        "stands on the run's card.",
         used_if=when("kind", "python"),
     )  # fmt: skip
     function: str = setting(

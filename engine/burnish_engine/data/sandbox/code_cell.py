@@ -1,8 +1,8 @@
 """The process that runs one program that nobody has read: `python -m burnish_engine.data.sandbox.code_cell FOLDER`.
 
-Its standard input is JSON: {program, memory_bytes, seconds, output_bytes, isolated, refused, done}. When the program has
-run to its end, the text `done` is written behind its output, which a program that ends early does not have. Where the
-system does not let the process be set apart, it writes the text `refused` and the reason instead of running anything.
+Its standard input is JSON: {program, memory_bytes, seconds, output_bytes, isolated, refused, done}. When the program
+has run to its end, the text `done` is written behind its output, which a program that ends early does not have. Where
+the system does not let the process be set apart, it writes the text `refused` and the reason, and runs nothing.
 """
 
 from __future__ import annotations

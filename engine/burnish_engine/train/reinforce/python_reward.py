@@ -92,8 +92,8 @@ class PythonReward:
             why = watch.ended_for or slow or f"ended its process (status {status})"
             raise UsageError(
                 f"The reward function {self._function} of {self._file.name} {why}.",
-                f"Correct it: it may take {S_PER_REPLY:g} s of processor time for a reply, and "
-                f"{memory_size(LIMIT_BYTES)} of memory.",
+                f"Correct it: it may take {S_PER_REPLY:g} s of processor time for a reply and "
+                f"{memory_size(LIMIT_BYTES)} of memory, and wait {_IDLE_S:g} s without computing.",
             ) from None
         finally:
             answered.set()

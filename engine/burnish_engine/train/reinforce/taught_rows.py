@@ -51,6 +51,17 @@ def alone_rewards(recipe: Recipe) -> list[RewardSection]:
     return found
 
 
+def try_rewards(recipe: Recipe, question: str) -> None:
+    """Judge one made-up reply, so that what is wrong with a reward is known before replies are written.
+
+    Raises:
+        UsageError: No reward can judge a reply alone, or a function of the person's own fails.
+        SetupError: A judge or the sandbox of code does not start.
+    """
+    with closing(_sum_of(recipe, alone_rewards(recipe))) as rewards:
+        rewards.scores([TriedReply(question, "This is a reply.", "", ended=True, tokens=5)])
+
+
 def tries(recipe: Recipe, questions: int, each: int) -> list[list[Sampling]]:
     """Return how each try at each question is drawn; the first is the likeliest reply."""
     section, seed = recipe.reinforce, recipe.train.seed
@@ -81,7 +92,7 @@ def choose_rows(
     """
     sections = alone_rewards(recipe)
     highest = sum(max(one.weight, 0.0) for one in sections)
-    rewards = RewardSum(recipe.model_copy(update={"reward": sections}), [])
+    rewards = _sum_of(recipe, sections)
     places = [(one, made) for one, tried in enumerate(written) for made in tried]
     with closing(rewards):
         replies = [TriedReply(asked[one], made.text, "", made.stopped, made.tokens) for one, made in places]
@@ -93,6 +104,10 @@ def choose_rows(
         if one not in best or (row.is_kept, row.reward) > (best[one].is_kept, best[one].reward):
             best[one] = row
     return [best[one] for one in range(len(written))]
+
+
+def _sum_of(recipe: Recipe, sections: list[RewardSection]) -> RewardSum:
+    return RewardSum(recipe.model_copy(update={"reward": sections}), [])
 
 
 def _seed(seed: int, question: int, number: int) -> int:

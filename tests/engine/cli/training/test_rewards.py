@@ -3,10 +3,14 @@
 import json
 
 import pytest
+import torch
 
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode
+from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.models.generation.sampling import GeneratedReply
+from burnish_engine.runs.jobs import lease
+from burnish_engine.runs.store import create_run
 
 from support.models.tiny import make_llama, write_jsonl
 
@@ -39,6 +43,20 @@ def test_the_model_replies_to_some_rows_as_in_training_and_each_reward_is_shown(
     assert found == tried(capsys, str(recipe), "--rows", "3")  # the draws are the run's
     assert main(["rewards", "try", str(recipe), "--rows", "2"]) == ExitCode.DONE
     assert "length" in capsys.readouterr().out
+
+
+def test_the_model_replies_on_the_cpu_while_a_run_has_the_gpu(recipe, capsys, monkeypatch):
+    recipe.write_text(recipe.read_text().replace('kind = "cpu"', 'kind = "auto"'))
+    monkeypatch.setattr(
+        "burnish_engine.models.device.device.choose_device",
+        lambda devices: torch.device("cpu" if devices.kind == "cpu" else "cuda"),
+    )
+    run = create_run(Recipe(), recipe.parent / "run")
+    lease.acquire("cuda-0", run)
+    try:
+        assert len(tried(capsys, str(recipe), "--rows", "1")) == 1
+    finally:
+        lease.release(run)
 
 
 def test_the_rows_own_replies_are_judged_without_loading_a_model(recipe, capsys, monkeypatch):
@@ -94,6 +112,18 @@ def test_a_teacher_writes_rows_that_can_be_learned_and_they_are_shown(questions,
     assert "left out" in shown
     assert "It is." in shown
     assert main(arguments) == ExitCode.USAGE  # the file is there
+
+
+@pytest.mark.parametrize("wrong", ["folder", "function"])
+def test_what_is_wrong_is_said_before_a_reply_is_written(questions, capsys, monkeypatch, wrong):
+    monkeypatch.setattr("burnish_engine.chat.teacher.write_replies", None)
+    if wrong == "function":
+        (questions.parent / "own.py").write_text("def reward(prompt, reply, wanted):\n    return 1 / 0\n")
+        with questions.open("a") as file:
+            file.write('[[reward]]\nkind = "python"\nfile = "own.py"\n')
+    file = questions.parent / ("none/taught.jsonl" if wrong == "folder" else "taught.jsonl")
+    assert main(["rewards", "write", str(questions), "--out", str(file)]) == ExitCode.USAGE
+    assert ("no folder" if wrong == "folder" else "ZeroDivisionError") in capsys.readouterr().err
 
 
 @pytest.mark.full

@@ -105,3 +105,6 @@ def test_a_run_has_a_page_that_says_how_it_is_used(tmp_path, capsys):
     text = page.read_text(encoding="utf-8")
     assert "burnish chat lamp" in text
     assert "<h1>lamp</h1>" in text
+    page.write_text("mine", encoding="utf-8")
+    assert main(["runs", "report", "lamp", "--out", str(page)]) == 2
+    assert page.read_text(encoding="utf-8") == "mine"

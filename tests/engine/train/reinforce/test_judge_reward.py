@@ -22,19 +22,25 @@ def reply(text):
     return TriedReply("Hello?", text, "Hello!", True, 3)
 
 
+class Asked(list):
+    """Questions, and the class of the judge."""
+
+
 @pytest.fixture
 def asked(monkeypatch):
     """Questions that a made-up judge was asked; it says its number, or fails."""
-    found = []
+    found = Asked()
 
     class Judge:
+        broken = False
+
         def __init__(self, module, name):
             pass
 
         def ask(self, request, job, about):
             text = request.messages[0].content
             found.append(text)
-            if "fail" in text:
+            if "fail" in text or self.broken:
                 raise FailedError(Failure(id="judge", what="There is no such model.", exit_code=2))
             said = text.partition("Reply to judge:\n")[2].partition("\n")[0]
             return Result(id="judge", reply=Reply(text=said, stopped=True, tokens=1, seconds=0.0, name="judge"))
@@ -43,6 +49,7 @@ def asked(monkeypatch):
             found.append("closed")
 
     monkeypatch.setattr(judge_reward, "Child", Judge)
+    found.judge = Judge
     return found
 
 
@@ -62,9 +69,22 @@ def test_the_same_reply_is_judged_once_and_the_process_ends(asked):
     assert asked[-1] == "closed"
 
 
+def test_a_reply_that_the_judge_does_not_take_gets_nothing(asked):
+    assert JudgeReward(section()).scores([reply("4"), reply("fail, too long"), reply("6")]) == [0.4, 0.0, 0.6]
+
+
+def test_only_the_newest_judgments_are_remembered(asked, monkeypatch):
+    monkeypatch.setattr(judge_reward, "_REMEMBERED", 2)
+    judge = JudgeReward(section())
+    assert judge.scores([reply(str(n)) for n in range(5)]) == [0.0, 0.1, 0.2, 0.3, 0.4]
+    assert judge.scores([reply("4"), reply("3"), reply("0")]) == [0.4, 0.3, 0.0]
+    assert len(asked) == 6
+
+
 def test_a_judge_that_fails_is_named(asked):
+    asked.judge.broken = True
     with pytest.raises(SetupError) as failed:
-        JudgeReward(section(name="kindness")).scores([reply("fail")])
+        JudgeReward(section(name="kindness")).scores([reply("4")])
     assert "kindness" in failed.value.what
     assert "no such model" in failed.value.what
 

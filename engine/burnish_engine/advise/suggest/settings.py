@@ -169,7 +169,7 @@ def _start_recipe(inputs: FitInputs) -> Recipe:
     if preference.learns_rewards:
         task = _rewarded_task(dataset)
         reinforce, rewards = ReinforceSection(max_tokens=task.max_tokens), usual_rewards(task.metric)
-        length += task.max_tokens  # the model's own replies may be longer than the rows'
+        length = min(length + task.max_tokens, spec.max_context)  # its own replies may be longer than the rows'
     work = workload(dataset, length) if dataset else None
     return Recipe(
         model=ModelSection(path=inputs.path),

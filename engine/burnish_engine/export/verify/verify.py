@@ -63,6 +63,8 @@ def verify_file(
     header = read_header(gguf)
     made = read_back(gguf, file_type(header))
     try_file(gguf)
+    if not any(".nextn." in tensor.name for tensor in header.tensors):  # as `--leave-out mtp` writes it
+        model = replace(model, source=model.source.without_drafts())
     source, adapter, options = model.source, model.adapter, model.options
     if "burnish.version" in header.metadata:  # the file's own record overrides the recipe
         options = replace(options, onto_rounded=header.metadata.get(MERGED_ONTO) == DEQUANTIZED)

@@ -418,3 +418,9 @@ def test_rewards_get_a_score_a_graded_form_of_it_and_room_for_replies():
         assert recipe.task.metric == metric
         assert [one.kind for one in recipe.reward] == kinds
         assert recipe.train.micro_batch_tokens > recipe.reinforce.max_tokens
+
+
+def test_rows_with_room_for_replies_stay_within_the_models_context():
+    lengths = TINY.lengths.model_copy(update={"p95": 8000, "longest": 8100})
+    asked = ask(H100, data=TINY.model_copy(update={"lengths": lengths}), objective="grpo", model="embedded")
+    assert recipe_of(asked).data.max_length == 8192

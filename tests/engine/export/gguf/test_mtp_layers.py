@@ -16,6 +16,8 @@ from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.quantize.importance_file import Importance, read_importance, with_unknown, write_importance
+from burnish_engine.export.verify.reference import ExportedModel
+from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.export.weights.folders import export_safetensors
 from burnish_engine.models.checkpoint.mtp_layers import mtp_names
 from burnish_engine.models.checkpoint.source import open_model
@@ -24,7 +26,7 @@ from burnish_engine.models.gguf.gguf_library import quantize_file
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
 from support.models.catalog_models import save_wrapped, small_checkpoint
-from support.models.export import gguf_kl, tuned_model, write_16_bit
+from support.models.export import gguf_kl, rows, tuned_model, write_16_bit
 
 MODELS = ("Qwen/Qwen3.5-4B", "Qwen/Qwen3.5-35B-A3B")
 
@@ -79,6 +81,8 @@ def test_files_are_made_without_it_on_demand(source, tmp_path):
     assert not [name for name in (*reader.fields, *(one.name for one in reader.tensors)) if "nextn" in name]
     assert faults(lean, path) == ""
     assert "nextn" in faults(source, path)
+    report = verify_file(path, ExportedModel(source, None, held_out=rows(source, 1), threads=1))
+    assert report.passed, report.files
     folder = export_safetensors(lean, None, tmp_path / "merged")
     made, stored = open_model(str(folder)), load_file(folder / "model.safetensors")
     assert stored.keys() == {name for name in load_file(source.folder / "model.safetensors") if "mtp." not in name}

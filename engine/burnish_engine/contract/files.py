@@ -139,7 +139,7 @@ def must_be_new(path: Path, kind: str = "file") -> None:
         kind: what it is, for the message.
 
     Raises:
-        UsageError: It exists, or its folder does not, or does not take files.
+        UsageError: The file exists, its folder is missing, or the folder cannot be written.
     """
     if path.exists():
         raise UsageError(f"{path} already exists.", f"Give another name; a {kind} is never overwritten.")

@@ -155,7 +155,7 @@ class _DataRequests:
         if request.tried:
             names, recipes = factor_sides(recipes[0], request.tried)
         options = duel_options(seeds=request.seeds, factors=request.factors, anyway=request.anyway)
-        files = [f"{letter}.toml" for letter in "abcdefgh"[: len(recipes)]]
+        files = [f"{chr(ord('a') + place)}.toml" for place in range(len(recipes))]
         command = " ".join(
             ["burnish duel", *(f"recipes/{file}" for file in files), f"--seeds {request.seeds}",
              f"--factors {','.join(f'{factor:g}' for factor in request.factors)}",

@@ -72,6 +72,12 @@ def test_a_sweep_that_cannot_fit_makes_no_run(no_runs, recipe):
     assert no_runs.result("sweeps").sweeps == []
 
 
+@pytest.mark.full
+def test_more_sides_than_a_duel_has_are_refused(warm_server, recipe):
+    many = [{"name": "alike", "recipe": recipe}] * 9
+    assert "2 to 8 recipes" in warm_server.failure("plan_duel", sides=many, factors=[1.0]).what
+
+
 @pytest.mark.long
 def test_a_duel_is_planned_started_stopped_and_taken_to_its_verdict(warm_server, recipe):
     server = warm_server

@@ -207,6 +207,8 @@ class RewardSection(Section):
             raise ValueError(f'function = "{self.function}" is no name of a function')
         if any(not tag.replace("-", "_").isidentifier() for tag in self.tags):
             raise ValueError(f"tags must be names, such as think, not {self.tags}")
+        if len(set(self.tags)) < len(self.tags):
+            raise ValueError(f"tags names one twice, and each may stand in a reply once: {self.tags}")
         return self
 
 

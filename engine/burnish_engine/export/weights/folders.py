@@ -242,11 +242,13 @@ def _copy_small_files(base: Path, folder: Path) -> None:
 
 
 def _change_config(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change config.json in place."""
+    """Change config.json in place; a file that already says so stays as its maker wrote it."""
     path = folder / "config.json"
-    config = json.loads(read_plain(path))
+    text = read_plain(path)
+    config = json.loads(text)
     change(config)
-    path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    if config != json.loads(text):
+        path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _set(config: dict[str, Any], *, key: str, value: object, adds: bool) -> None:

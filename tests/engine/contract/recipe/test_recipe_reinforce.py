@@ -58,6 +58,7 @@ def test_what_rewards_cannot_be_learned_with_is_refused_by_its_key(extra, key):
         ('kind = "format"\npattern = "("', "no regular expression"),
         ('kind = "python"', "file"),
         ('kind = "tags"\ntags = ["a b"]', "names"),
+        ('kind = "tags"\ntags = ["a", "a"]', "twice"),
         ("weight = 0.0", "weight"),
         ('knd = "task"', "did you mean reward.0.kind?"),
     ],

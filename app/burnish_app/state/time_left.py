@@ -25,6 +25,7 @@ _WIDE = 1.5  # times that the true time may be more or less while little is know
 _REASON_S = 60.0  # a reason is told for so long
 
 _STAGES: Mapping[str, tuple[str, ...]] = {
+    "preparing": ("replay",),
     "weights": ("loading",),
     "checking": ("checks",),
     "writing": ("replies",),

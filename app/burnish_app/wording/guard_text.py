@@ -92,8 +92,8 @@ def forgetting_text(found: Forgetting) -> str:
     if not found.is_marked:
         return text
     return tr(
-        "{text} The model lost some of what it could do before. A lower learning rate, fewer epochs, or general rows "
-        "among the training rows keep more of it."
+        "{text} The model lost some of what it could do before. Rows that the base writes (replay, 3 % of the rows), a "
+        "lower learning rate, or fewer epochs keep more of it."
     ).format(text=text)
 
 

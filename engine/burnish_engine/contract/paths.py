@@ -209,6 +209,8 @@ class RunPaths:
     """Held-out rows that the run's replies are scored on."""
     held_out = _Within("held_out.json")
     """Token ids and conversations of the held-out rows that exported files are checked against."""
+    replay = _Within("replay.jsonl")
+    """Rows that the base wrote and the run learns among its own; written once by the engine."""
     stdout_log = _Within("stdout.log")
     """Standard output of a detached engine process."""
     stderr_log = _Within("stderr.log")

@@ -14,6 +14,7 @@ from burnish_engine.advise.facts.workload import (
 )
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_data import REPLAY_TOKENS
 
 _SUPERVISED_UNKNOWN = 0.6  # share of supervised tokens where the dataset was not inspected
 _FILL_UNKNOWN = 0.9
@@ -85,6 +86,7 @@ def planned_work(recipe: Recipe, dataset: DatasetFacts | None) -> PlannedWork:
     """
     if recipe.preference.learns_rewards:
         return _reinforced_work(recipe, dataset)
+    dataset = _with_replay(recipe, dataset)
     budget, train, max_length = recipe.train.micro_batch_tokens, recipe.train, recipe.data.max_length
     span = token_span(sequence_lengths(dataset), max_length)
     if dataset is None or not dataset.tokens or not dataset.micro_batches:
@@ -126,6 +128,25 @@ def planned_work(recipe: Recipe, dataset: DatasetFacts | None) -> PlannedWork:
     rows = bucket_tokens(int(average_tokens), largest.tokens, packed=train.pack)
     usual = MicroBatchSize(int(average_tokens), int(average_tokens * share), rows, span=span)
     return PlannedWork(largest, usual, max(steps, 1), int(total))
+
+
+def _with_replay(recipe: Recipe, dataset: DatasetFacts | None) -> DatasetFacts | None:
+    """Add the rows that the base writes to the facts, each as long as it may be."""
+    count = recipe.data.replay_rows(dataset.train_rows) if dataset else 0
+    if dataset is None or not count or not dataset.train_rows:
+        return dataset
+    share = dataset.train_rows / (dataset.train_rows + dataset.validation_rows)
+    more = count * min(REPLAY_TOKENS, recipe.data.max_length)
+    grown = 1 + more / max(dataset.tokens * share, 1)
+    return dataset.model_copy(
+        update={
+            "train_rows": dataset.train_rows + count,
+            "validation_rows": round((dataset.train_rows + count) * (1 / share - 1)),
+            "tokens": round(dataset.tokens * grown),
+            "supervised_tokens": round(dataset.supervised_tokens + more / share),
+            "micro_batches": math.ceil(dataset.micro_batches * grown),
+        }
+    )
 
 
 def _packed_passes(recipe: Recipe, dataset: DatasetFacts, tokens: float, found_budget: float) -> float:

@@ -19,6 +19,7 @@ from burnish_engine.advise.predict.transfers import link_gb_s
 from burnish_engine.contract.facts.advice import MemoryPart, SamplePlan, SharedSteps, TimePart
 from burnish_engine.contract.facts.facts import DatasetFacts
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_data import REPLAY_TOKENS
 from burnish_engine.contract.units import memory_size
 from burnish_engine.hardware.gpu.gpu_table import gpu_rates
 from burnish_engine.models.decoder.mixers.attention.declared import page_bytes
@@ -66,6 +67,7 @@ class RunPace:
     task_s: float = 0.0  # the replies to held-out rows that are scored; 0: none are
     token_s: float = 0.0  # one token of every reply that grows
     replies_s: float = 0.0  # the replies of a round that are learned from, written and judged; 0: rows are learned
+    replay_s: float = 0.0  # the rows that the base writes before training; 0: there are none
     reference_s: float = 0.0  # the log-probabilities that preferences are compared with, once; 0: there are none
 
     def with_times(self, times: Mapping[str, float]) -> RunPace:
@@ -81,6 +83,7 @@ class RunPace:
 _PACES = {
     "steps": "step_s",
     "replies": "replies_s",
+    "replay": "replay_s",
     "checks": "look_s",
     "evaluations": "evaluation_s",
     "prompts": "prompts_s",
@@ -129,6 +132,7 @@ def predicted_pace(
         general_text_s=GENERAL_TEXT_TOKENS * forward_s if recipe.evaluation.general_text else 0.0,
         task_s=_task_s(run, forward_s, token_s),
         replies_s=_replies_s(run, forward_s, token_s) if recipe.preference.learns_rewards else 0.0,
+        replay_s=_replay_s(run, token_s),
         reference_s=(_training_tokens(run.dataset) + held_out) * row_s if recipe.preference.needs_reference else 0.0,
     )
 
@@ -266,6 +270,7 @@ def time_parts(
     by_time = int(step_part.seconds / (60 * minutes)) if minutes else 0
     saves = max(_occasions(recipe.train.checkpoint_every, done, steps), by_time + 1)
     parts = [
+        TimePart(name="replay", count=1, seconds=pace.replay_s if done < 0 else 0.0),
         TimePart(name="reference", count=1, seconds=pace.reference_s if done < 0 else 0.0),
         step_part,
         TimePart(name="replies", count=written, seconds=written * pace.replies_s),
@@ -328,6 +333,12 @@ def _replies_s(run: PlannedRun, forward_s: float, token_s: float) -> float:
     step_s = token_s if run.device.gpu(run.machine) else max(token_s, together * forward_s)
     known = (section.kl_weight > 0) + (section.updates > 1)  # log-probabilities that are computed once more
     return steps * step_s + (read * replies.prompt_tokens + known * replies.tokens) * forward_s
+
+
+def _replay_s(run: PlannedRun, token_s: float) -> float:
+    """Predict the time of the rows that the base writes, each of which is taken to be as long as it may."""
+    count = run.recipe.data.replay_rows(run.dataset.train_rows if run.dataset else 0)
+    return math.ceil(count / _together(run, REPLAY_TOKENS)) * REPLAY_TOKENS * token_s
 
 
 def _token_s(run: PlannedRun, streamed: int) -> float:

@@ -43,6 +43,7 @@ def render(title: str, run: RunState, run_card: RunCard | None, command: str) ->
             heading(title, run.guard.sentence if run.guard else "", _about(run, run_card)),
             figures(_figures(run)),
             section("Loss", card("", _plot(run), "wide"), paragraph(_LINES, "muted small")),
+            section("What it forgot", *(paragraph(line) for line in _forgotten(run))),
             section("Before and after", *pairs[:1]),
             section("More replies", *pairs[1:], printed=False),
             section("Use it", commands([f"burnish chat {command}", f"burnish export {command}"])),
@@ -77,6 +78,14 @@ def _figures(run: RunState) -> list[Figure]:
     if run.highest_bytes:
         found.append(Figure(memory_size(run.highest_bytes), "peak of memory"))
     return found
+
+
+def _forgotten(run: RunState) -> list[str]:
+    """Say how the loss on general text changed; where it rose much also what helps."""
+    found = run.forgetting
+    if found is None:
+        return []
+    return [found.warning if found.is_marked else f"L{found.text[1:]}, over {found.tokens:,} tokens."]
 
 
 def _plot(run: RunState) -> str:

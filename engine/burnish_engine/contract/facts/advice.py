@@ -65,6 +65,7 @@ class TimePart(Facts):
 
     name: Literal[
         "loading",
+        "replay",
         "reference",
         "steps",
         "replies",

@@ -261,6 +261,19 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _replay_can_be_mixed_in(self) -> Recipe:
+        if not self.data.replay_share:
+            return self
+        if self.preference.objective != "sft":
+            raise ValueError(
+                f"data.replay_share mixes in whole texts, and preference.objective = "
+                f'"{self.preference.objective}" learns from other rows: set it to 0, or the objective to "sft"'
+            )
+        if self.devices.shares:
+            raise ValueError("data.replay_share is not made on several GPUs yet: set it to 0, or train on one GPU")
+        return self
+
+    @model_validator(mode="after")
     def _rewards_can_be_learned(self) -> Recipe:
         if not self.preference.learns_rewards:
             if self.reward:

@@ -19,6 +19,9 @@ COLUMN_MEANINGS = (
 SHORTEST_ROW = 16
 """Least value of `data.max_length`, tokens. A model with a shorter context cannot be trained."""
 
+REPLAY_TOKENS = 256
+"""Most tokens of a row that the base writes (`data.replay_share`), its opening included."""
+
 _STAY = {"keep": "stay", "drop": "are left out"}
 
 
@@ -169,12 +172,29 @@ class DataSection(Section):
         choices=_STAY,
         page="rows",
     )  # fmt: skip
+    replay_share: float = setting(
+        0.0,
+        "Share of the training rows that the base model writes itself before training: continuations of text that "
+        "comes with Burnish. Learned among the others, they keep what the model could do. A few percent (0.01 to 0.05) "
+        "are usual. 0: none.",
+        label="Rows that the base writes (replay)", unit="share", zero="none",
+        used_if=when("preference.objective", "sft"), ge=0.0, le=0.5,
+    )  # fmt: skip
     workers: int = setting(
         0,
         "Processes that tokenize. 0: one for each core, up to 8. What is learned, and in which order, does not depend "
         "on it.",
         label="Processes that tokenize", unit="processes", zero="auto", ge=0, le=256,
     )  # fmt: skip
+
+    def replay_rows(self, rows: int) -> int:
+        """Count the rows that the base writes, so that they are `replay_share` of all training rows; at least one.
+
+        Args:
+            rows: training rows of the dataset.
+        """
+        share = self.replay_share
+        return max(round(rows * share / (1 - share)), 1) if share and rows else 0
 
     @field_validator("files", "validation_files")
     @classmethod

@@ -42,8 +42,8 @@ class Forgetting(Record):
     def warning(self) -> str:
         """Sentences about a marked rise: the meaning, and what helps."""
         return (
-            f"The loss on general text went {self.figures}: the model lost some of what it could do before. A lower "
-            "train.learning_rate, fewer epochs, or general rows among the training rows keep more of it."
+            f"The loss on general text went {self.figures}: the model lost some of what it could do before. Rows that "
+            "the base writes (data.replay_share = 0.03), a lower train.learning_rate, or fewer epochs keep more of it."
         )
 
     @property

@@ -119,6 +119,7 @@ DOWNLOAD_STAGES: Final[Mapping[str, str]] = {
 }
 TIME_PARTS: Final[Mapping[str, str]] = {
     "loading": "Loading the model: {time}",
+    "replay": "Rows that the base writes, unless it did: {time}",
     "reference": "What preferences are compared with: {time}",
     "steps": "{count:,} steps: {time}",
     "replies": "Writing replies, {count:,} times: {time}",

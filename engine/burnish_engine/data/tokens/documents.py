@@ -194,15 +194,54 @@ class DocumentSelection(Sequence[Document]):
         return supervised_tokens
 
 
+class JoinedDocuments(Sequence[Document]):
+    """A sequence of documents behind another one.
+
+    Args:
+        first: documents, such as those of a dataset.
+        more: documents behind them, in memory.
+    """
+
+    def __init__(self, first: Sequence[Document], more: Sequence[Document]) -> None:
+        self._first, self._more = first, list(more)
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._more)
+
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Document]: ...
+    def __getitem__(self, index: int | slice) -> Document | list[Document]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = range(len(self))[index] - len(self._first)
+        return self._first[place + len(self._first)] if place < 0 else self._more[place]
+
+    def __iter__(self) -> Iterator[Document]:
+        yield from self._first
+        yield from self._more
+
+    @property
+    def lengths(self) -> Ints:
+        """[n] tokens of each document."""
+        return np.concatenate([lengths_of(self._first), lengths_of(self._more)])
+
+    @property
+    def supervised_tokens(self) -> Ints:
+        """[n] supervised tokens of each document."""
+        return np.concatenate([supervised_tokens_of(self._first), supervised_tokens_of(self._more)])
+
+
 def lengths_of(documents: Sequence[Document]) -> Ints:
     """Return [n] the tokens of each document."""
-    if isinstance(documents, DocumentSelection | MismatchedDocuments):
+    if isinstance(documents, DocumentSelection | JoinedDocuments | MismatchedDocuments):
         return documents.lengths
     return np.array([len(document) for document in documents], dtype=np.int64)
 
 
 def supervised_tokens_of(documents: Sequence[Document]) -> Ints:
     """Return [n] the supervised tokens of each document."""
-    if isinstance(documents, DocumentSelection):
+    if isinstance(documents, DocumentSelection | JoinedDocuments):
         return documents.supervised_tokens
     return np.array([document.supervised_tokens for document in documents], dtype=np.int64)

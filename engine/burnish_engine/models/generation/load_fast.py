@@ -22,7 +22,13 @@ from burnish_kernels.registry import CAPABILITIES
 
 
 def load_for_generation(
-    source: ModelSource, adapter: Path | None, precision: str, device: torch.device, *, exact: bool = False
+    source: ModelSource,
+    adapter: Path | None,
+    precision: str,
+    device: torch.device,
+    *,
+    exact: bool = False,
+    nf4: bool = False,
 ) -> tuple[DecoderGenerator | None, str]:
     """Load Burnish's decoder with an adapter to generate replies.
 
@@ -32,6 +38,7 @@ def load_for_generation(
         precision: dtype name "fp32", "bf16" or "fp16".
         device: device that computes.
         exact: whether a reply has the same bits whatever others are asked for.
+        nf4: whether the linear weights are kept as NF4 also where the checkpoint stores them in 16 bits.
 
     Returns:
         The text generator and an empty text; or None and the reason in a sentence, where only the plain path does this
@@ -56,7 +63,8 @@ def load_for_generation(
             plan = read_plan(adapter, known.modules(spec), known.all_expert_stacks(spec))
         except SetupError as error:
             return None, error.what
-    options = DecoderOptions(DTYPES[precision], device, positions=1, plan=plan, quantize=stores_nf4(source.config))
+    in_nf4 = nf4 or stores_nf4(source.config)
+    options = DecoderOptions(DTYPES[precision], device, positions=1, plan=plan, quantize=in_nf4)
     loaded = load_decoder(source, options)
     if adapter is not None:
         _load_compute_copies(loaded, adapter)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from burnish_engine.advise.plan.run_time import GENERAL_TEXT_TOKENS
-from burnish_engine.contract.paths import general_text_path
 from burnish_engine.contract.recipe.recipe import Recipe
 from burnish_engine.contract.run.events import GeneralTextDone
-from burnish_engine.data.templates.spans import RenderedRow
-from burnish_engine.data.tokens.tokenize import Document, Encoder, TokenizerParts
+from burnish_engine.data.tokens.general_text import general_passages
+from burnish_engine.data.tokens.tokenize import Document
 from burnish_engine.runs.recorder import Recorder
 from burnish_engine.train.base.engine import Engine, EvaluationRequest
 from burnish_engine.train.lifecycle.inputs import RunInputs
@@ -61,19 +58,11 @@ def general_documents(tokenizer: Any, *, longest: int) -> list[Document]:
         tokenizer: fast transformers tokenizer.
         longest: most tokens of a passage; the rest of a longer one is left out.
     """
-    path = general_text_path()
-    encoder = Encoder(TokenizerParts.of(tokenizer))
     documents, total = list[Document](), 0
-    for number, (ids, supervised) in enumerate(encoder.encode(list(_passages(encoder.adds_bos))), start=1):
-        document = Document(ids, supervised, number, path.name).cut(longest)
+    for passage in general_passages(tokenizer):
+        document = passage.cut(longest)
         total += len(document)
         if documents and total > GENERAL_TEXT_TOKENS:
             break
         documents.append(document)
     return documents
-
-
-def _passages(adds_bos: bool) -> Iterator[RenderedRow]:
-    for line in general_text_path().read_text(encoding="utf-8").splitlines():
-        text = json.loads(line)["text"]
-        yield RenderedRow(text, ((0, len(text)),), add_bos=adds_bos)

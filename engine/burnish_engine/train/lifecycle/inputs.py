@@ -27,6 +27,7 @@ from burnish_engine.scoring.rows_file import load_task_rows, save_task_rows
 from burnish_engine.scoring.score import TaskRows, choose_rows
 from burnish_engine.train.base.reply_stream import OwnReplyStream
 from burnish_engine.train.base.stream import BatchStream, Budget
+from burnish_engine.train.lifecycle.replay import with_replay
 from burnish_engine.train.lifecycle.start import provide_start
 from burnish_engine.train.reinforce.rollouts import Rollouts, prepare_rollouts
 
@@ -97,6 +98,7 @@ class RunInputs:
                 recorder.progress(done, total)
 
         data = prepare(with_own_template(paths, recipe), tokenizer, progress=rows)
+        data = with_replay(data, recipe, source, tokenizer, kept=paths.replay, progress=recorder.progress)
         for message in data.facts.warnings:
             recorder.warn("data", message)
         for message in setting_notes(recipe, "preference", "reinforce"):

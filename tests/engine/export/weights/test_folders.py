@@ -1,7 +1,6 @@
 """Export as folders: what transformers loads again, shards, and refusals."""
 
 import errno
-import json
 import shutil
 from collections import namedtuple
 from pathlib import Path

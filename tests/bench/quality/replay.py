@@ -106,9 +106,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     means = {}
     for share in sorted({row["share"] for row in rows}):
         own = [row for row in rows if row["share"] == share]
-        means[share] = [
-            fmean(row[key][1] - row[key][0] for row in own) for key in ("held_out", "general", "other")
-        ]
+        means[share] = [fmean(row[key][1] - row[key][0] for row in own) for key in ("held_out", "general", "other")]
         gain, general, other = means[share]
         base = means.get(0.0, means[share])
         lost, gone, also = (1 - value / first for value, first in zip(means[share], base, strict=True))
@@ -134,7 +132,8 @@ def main() -> None:
     for seed in args.seeds:
         for share in args.shares:
             if (share, seed, args.rows, args.rate) not in done:
-                row = measured(share, seed, args.rows, args.rate, args.out / f"{seed}-{share:g}-{args.rows}-{args.rate:g}")
+                folder = args.out / f"{seed}-{share:g}-{args.rows}-{args.rate:g}"
+                row = measured(share, seed, args.rows, args.rate, folder)
                 add_row(results, row)
                 print(row, flush=True)
     print(table([row for row in read_rows(results) if (row["rows"], row["rate"]) == (args.rows, args.rate)]))

@@ -447,3 +447,17 @@ def test_replies_that_are_learned_from_take_their_time_and_steps_follow_from_pro
     assert (again.steps, several["replies"].count) == (200, 100)
     assert several["replies"].seconds > times["replies"].seconds  # the probabilities as they were written
     assert planned(max_tokens=16)[1]["replies"].seconds < times["replies"].seconds
+
+
+def test_rows_that_the_base_writes_take_time_before_the_first_step_and_steps():
+    def planned(share):
+        document = Recipe().model_dump()
+        document["data"]["replay_share"] = share
+        recipe = Recipe.model_validate(document)
+        return plan_run(recipe, QWEN3_06B, cpu_machine(), dataset=dataset(rows=400, tokens=40_000, learned=0.1))
+
+    plans = [planned(share) for share in (0.0, 0.05, 0.2)]
+    seconds = [sum(part.seconds for part in plan.times if part.name == "replay") for plan in plans]
+    assert seconds[0] == 0 < seconds[1] < seconds[2]
+    assert plans[0].tokens < plans[1].tokens < plans[2].tokens
+    assert plans[0].steps < plans[2].steps

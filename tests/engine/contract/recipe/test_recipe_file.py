@@ -61,6 +61,8 @@ def test_the_empty_recipe_is_all_defaults():
         ("[train\n", ["not valid TOML", "line 1"]),
         ("[train]\nmax_steps = 1\nmax_steps = 2\n", ["already exists. Correct"]),
         ('[export]\nquants = ["Q9_Z"]\n', ["export.quants.0", "Q9_Z", "Q8_0"]),
+        ('[data]\nreplay_share = 0.03\n[preference]\nobjective = "dpo"', ["data.replay_share", "sft"]),
+        ('[data]\nreplay_share = 0.03\n[devices]\nstrategy = "data_parallel"\ngpus = [0, 1]', ["replay_share"]),
     ],
 )
 def test_mistakes_are_named_with_value_and_remedy(text, words):

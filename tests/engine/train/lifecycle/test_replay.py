@@ -53,9 +53,7 @@ def test_the_base_continues_openings_which_are_not_learned(recipe, tmp_path):
         assert 0 < np.argmax(document.supervised) < len(document) <= min(REPLAY_TOKENS, recipe.data.max_length)
         assert document.supervised[np.argmax(document.supervised) :].all()
     assert mixed.data.dataset_hash != plain.data.dataset_hash
-    assert sum(mixed.stream.tokens(index) for index in range(mixed.budget.per_epoch)) == sum(
-        map(len, mixed.data.train)
-    )
+    assert sum(mixed.stream.tokens(index) for index in range(mixed.budget.per_epoch)) == sum(map(len, mixed.data.train))
     lines = [json.loads(line) for line in (tmp_path / "mixed" / "replay.jsonl").read_text().splitlines()]
     assert [line["ids"] for line in lines] == ids(more)
     assert all(line["text"] for line in lines)

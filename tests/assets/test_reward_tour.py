@@ -30,7 +30,7 @@ def test_the_tour_can_be_gone_through(tmp_path, burnish_home, monkeypatch, capsy
         recipe = re.sub(rf"^{key} = \d+$", f"{key} = {value}", recipe, flags=re.MULTILINE)
     recipe += '[model]\npath = "base"\n[devices]\nkind = "cpu"\n'
     Path("questions.jsonl").write_text(blocks["json"], encoding="utf-8")
-    Path("one-sentence.toml").write_text(recipe, encoding="utf-8")
+    Path("yes-or-no.toml").write_text(recipe, encoding="utf-8")
     commands = [line.split()[1:] for line in blocks[""].splitlines()]
     assert [command[0] for command in commands] == ["rewards", "plan", "train", "chat"]
     for command in commands[:3]:

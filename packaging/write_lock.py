@@ -48,7 +48,7 @@ COMPILING = ("scikit-build-core[pyproject]>=0.9.2", "cmake>=3.21", "ninja>=1.5")
 """Packages that compile llama-cpp-python: those of its [build-system], and those that scikit-build-core asks for."""
 RELEASING = (*COMPILING, "ziglang>=0.17", "hatchling>=1.27")
 """Packages that make the files of a release: compilers for all machines, and what builds Burnish's own wheel."""
-FROZEN = ("numpy", "platformdirs", "psutil", "pydantic", "tomlkit", "typing-extensions")
+FROZEN = ("numpy", "platformdirs", "psutil", "pydantic", "tomlkit", "truststore", "typing-extensions")
 """Dependencies of Burnish that its window uses too; a frozen window carries them and those of the extra `window`."""
 FREEZING = ("pyinstaller>=6.22", "hatchling>=1.27", "meson-python>=0.18", "cython>=3.0.6", "ninja>=1.11")
 """Packages that freeze the window, and compile the NumPy in it."""

@@ -80,6 +80,7 @@ class MadeUpRelease:
     version: str = "0.1.0"
     torch_ok: bool = True
     ready: bool = True
+    trial_s: float = 0.0
     padding: int = 0
     uv: bytes | None = None
     files: dict[str, bytes] = field(default_factory=dict)
@@ -91,7 +92,7 @@ class MadeUpRelease:
                 "torch",
                 f"{TORCH_VERSION}+cpu",
                 {
-                    "torch/__init__.py": torch if self.torch_ok else "raise ImportError('made up')\n",
+                    "torch/__init__.py": f"import time\ntime.sleep({self.trial_s})\n{torch}" if self.torch_ok else "raise ImportError('made up')\n",
                     "torch/version.py": "cuda = None\n",
                     "torch/padding.txt": "x" * self.padding,
                 },
@@ -171,6 +172,7 @@ class Mirror:
         asked: paths that were asked for, with the offset.
         block_pause_s: pause after each 64 KiB.
         address: address of the server.
+        authorization: header of that name of the last request that had one.
     """
 
     contents: dict[str, bytes]
@@ -178,6 +180,7 @@ class Mirror:
     asked: list[tuple[str, int]] = field(default_factory=list)
     block_pause_s: float = 0.0
     address: str = ""
+    authorization: str = ""
 
     def serve(self, release: MadeUpRelease) -> None:
         """Serve a release."""
@@ -215,6 +218,7 @@ def _answer(handler: BaseHTTPRequestHandler, answers: Mirror) -> None:
     fault = queue.pop(0) if queue else ""
     offset = int(handler.headers.get("Range", "bytes=0-")[6:].rstrip("-")) if fault != "no_range" else 0
     answers.asked.append((handler.path, offset))
+    answers.authorization = handler.headers.get("Authorization", answers.authorization)
     content = answers.contents.get(handler.path)
     if content is None or fault == "missing":
         handler.send_error(404)

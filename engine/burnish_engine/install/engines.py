@@ -5,13 +5,16 @@ stamp is written last: a folder without one is unfinished. Which engine is in us
 replaced in one step:
 
     <user data folder>/engine/current.json     the engine in use and the one before it
+    <user data folder>/engine/set-up.log       what the last installation of packages said
     <place>/engines/<version>-<build>-<number>/   an engine; the place is <user data folder>/engine, or as chosen
     <place>/downloads/                         files that were fetched for the next one
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import platform
 import re
 import secrets
 import shutil
@@ -27,7 +30,7 @@ from burnish_engine.install.machine.file_lock import try_lock
 from burnish_engine.install.release.description import Release, Target, read_release
 
 STAMP = "burnish-engine.json"
-_POINTER, _LOCK = "current.json", "setup.lock"
+_POINTER, _LOCK, _LOG = "current.json", "setup.lock", "set-up.log"
 _ENGINES, _DOWNLOADS = "engines", "downloads"
 
 
@@ -43,13 +46,13 @@ class InstalledEngine:
 
     @cached_property
     def is_complete(self) -> bool:
-        """Whether it was set up to its end, and its Python is there."""
+        """Whether it was set up to its end, its stamp can be read, and its Python is there."""
         try:
-            return is_file(self.python)
+            return bool(self.target.files) and is_file(self.python)
         except SetupError:
             return False
 
-    @property
+    @cached_property
     def release(self) -> Release:
         """The release that it is of."""
         return read_release(self._stamp["release"])
@@ -117,6 +120,11 @@ class Engines:
         self.home = home
 
     @property
+    def log(self) -> Path:
+        """The file of what the last installation of packages said."""
+        return self.home / _LOG
+
+    @property
     def current(self) -> InstalledEngine | None:
         """The engine in use. Where that was damaged, the one before it; None: there is none."""
         return next((engine for engine in self._pointed() if engine.is_complete), None)
@@ -152,11 +160,13 @@ class Engines:
 
         Raises:
             SetupError: There is no former engine.
+            LeasedError: Another process is setting an engine up.
         """
-        former = self.former
-        if former is None:
-            raise SetupError("There is no engine from before.", "Set the engine up again.")
-        self.use(former)
+        with self.locked():
+            former = self.former
+            if former is None:
+                raise SetupError("There is no engine from before.", "Set the engine up again.")
+            self.use(former)
         return former
 
     def new_folder(self, place: Path, release: Release, target: Target) -> Path:
@@ -165,25 +175,51 @@ class Engines:
         Raises:
             OSError: The folder cannot be made.
         """
-        build = target.name.rpartition("-")[2]
-        folder = place / _ENGINES / f"{re.sub(r'[^0-9A-Za-z.]', '_', release.version)}-{build}-{secrets.token_hex(3)}"
+        version = re.sub(r"[^0-9A-Za-z.]", "_", release.version)
+        folder = place / _ENGINES / f"{version}-{target.build}-{secrets.token_hex(3)}"
         folder.mkdir(parents=True)
         return folder
 
+    def place_in(self, chosen: Path) -> Path:
+        """Return the folder for this PC's engines in a folder that a person chose.
+
+        What is removed later is so never the person's own, nor of another PC or account that uses the same drive.
+        """
+        whose = f"{platform.node()}\0{self.home.absolute()}"
+        name = f"burnish-engine-{hashlib.sha256(whose.encode(errors='surrogateescape')).hexdigest()[:8]}"
+        return chosen if chosen.name == name else chosen / name
+
     def clear(self, place: Path) -> None:
         """Remove what no pointer names: unfinished engines and those older than the former one. What is held stays."""
-        kept = {engine.folder for engine in self._pointed()}
+        kept = {key for engine in self._pointed() for key in _keys_of(engine.folder)}
         for folder in (place / _ENGINES).glob("*"):
-            if folder not in kept and (folder.is_dir() or folder.is_symlink()):
+            if folder.is_symlink() or (folder.is_dir() and _key_of(folder) not in kept):
                 remove_folder(folder)
 
     def remove(self) -> None:
-        """Remove all engines and downloads; runs, models and settings stay."""
-        places = {engine.place for engine in self._pointed()} | {self.home}
-        (self.home / _POINTER).unlink(missing_ok=True)
-        for place in places:
-            for name in (_ENGINES, _DOWNLOADS):
-                remove_folder(place / name)
+        """Remove all engines and downloads; runs, models and settings stay.
+
+        Raises:
+            SetupError: Another program holds some of their files. The next call removes the rest.
+            LeasedError: Another process is setting an engine up.
+        """
+        with self.locked():
+            engines = self._pointed()
+            try:
+                for engine in engines:  # none of them is in use while the others go
+                    (engine.folder / STAMP).unlink(missing_ok=True)
+                for place in {engine.place for engine in engines} | {self.home}:
+                    for name in (_ENGINES, _DOWNLOADS):
+                        _delete(place / name)
+                    if place != self.home:
+                        with suppress(OSError):
+                            place.rmdir()
+                (self.home / _POINTER).unlink(missing_ok=True)
+            except OSError as error:
+                raise SetupError(
+                    f"The engine was not removed completely: {error}.",
+                    "End the programs that use it, also this window, and try again.",
+                ) from error
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -229,5 +265,32 @@ def downloads(place: Path) -> Path:
 def remove_folder(folder: Path) -> None:
     """Remove a folder, or as much of it as no other program holds. Its stamp goes first: half of it is no engine."""
     with suppress(OSError):
-        (folder / STAMP).unlink(missing_ok=True)
-        shutil.rmtree(folder)
+        _delete(folder)
+
+
+def _delete(folder: Path) -> None:
+    """Remove a folder with all that can be removed; a link goes, and what it leads to stays.
+
+    Raises:
+        OSError: Something in it could not be removed.
+    """
+    if folder.is_symlink():
+        folder.unlink()
+        return
+    (folder / STAMP).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        shutil.rmtree(folder)  # the rest again, which says why
+
+
+def _keys_of(folder: Path) -> Iterator[tuple[int, int]]:
+    """Yield the keys of a folder and of those it lies in, however its path is spelled."""
+    resolved = folder.resolve()
+    for one in (resolved, *resolved.parents):
+        with suppress(OSError):
+            yield _key_of(one)
+
+
+def _key_of(folder: Path) -> tuple[int, int]:
+    found = folder.stat()
+    return found.st_dev, found.st_ino

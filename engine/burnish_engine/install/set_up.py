@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import subprocess
 import tarfile
 import threading
 import zipfile
@@ -20,9 +19,9 @@ from typing import Literal
 
 from burnish_engine.contract.errors import BurnishError, NoSpaceError, SetupError, StoppedError
 from burnish_engine.contract.files import cannot_write, make_private
-from burnish_engine.install.engine_process import NO_WINDOW, clean_env
+from burnish_engine.install.engine_process import run_program
 from burnish_engine.install.engines import Engines, InstalledEngine, downloads, remove_folder
-from burnish_engine.install.files.fetch import PART, Fetcher
+from burnish_engine.install.files.fetch import Fetcher, missing_bytes
 from burnish_engine.install.files.meter import FetchReading, Meter
 from burnish_engine.install.files.reasons import install_problem
 from burnish_engine.install.files.sources import Source
@@ -31,9 +30,7 @@ from burnish_engine.install.release.description import Release, ReleaseFile, Tar
 from burnish_engine.install.trial import check_up, try_engine
 
 Stage = Literal["fetching", "unpacking", "installing", "trying"]
-_LOG = "set-up.log"
 _TOOLS = "tools"
-_POLL_S = 0.1
 _SYNC: Callable[[], None] = getattr(os, "sync", lambda: None)
 
 
@@ -57,7 +54,7 @@ class Order:
         """Return the bytes that still have to come over the network."""
         folder = downloads(self.place)
         return sum(
-            file.size_bytes - _kept_bytes(folder, file)
+            missing_bytes(folder, file)
             for file in self.target.files
             if not any(source.is_local and source.has(file) for source in self.sources)
         )
@@ -65,7 +62,7 @@ class Order:
     def disk_bytes(self) -> int:
         """Return the bytes that the set-up still writes: downloads, and the engine itself."""
         folder = downloads(self.place)
-        missing = sum(file.size_bytes - _kept_bytes(folder, file) for file in self.target.files)
+        missing = sum(missing_bytes(folder, file) for file in self.target.files)
         return missing + self.target.installed_bytes
 
 
@@ -134,13 +131,12 @@ def _build(order: Order, engines: Engines, progress: SetUpProgress) -> Installed
     folder: Path | None = None
     try:
         folder = engines.new_folder(order.place, order.release, order.target)
-        _install(order, folder, progress)
+        _install(order, folder, engines.log, progress)
         progress.stage = "trying"
-        uses_gpu = not order.target.name.endswith("-cpu")
         python = folder / order.target.python
-        try_engine(python, uses_gpu=uses_gpu)
+        try_engine(python, progress.check, uses_gpu=order.target.uses_gpu)
         if engines.current is not None:  # a first engine is kept, and the Hardware page says what is wrong
-            check_up(python)
+            check_up(python, progress.check)
         _SYNC()
         engine = InstalledEngine(folder)
         engine.finish(order.release, order.target)
@@ -149,13 +145,6 @@ def _build(order: Order, engines: Engines, progress: SetUpProgress) -> Installed
             remove_folder(folder)
         raise error if isinstance(error, BurnishError) else cannot_write(order.place, error) from error
     return engine
-
-
-def _kept_bytes(folder: Path, file: ReleaseFile) -> int:
-    for path in (folder / file.name, folder / f"{file.name}{PART}"):
-        if path.is_file():
-            return min(path.stat().st_size, file.size_bytes)
-    return 0
 
 
 def _check_space(order: Order) -> None:
@@ -171,15 +160,19 @@ def _check_space(order: Order) -> None:
         raise NoSpaceError(str(problem)) from problem
 
 
-def _install(order: Order, folder: Path, progress: SetUpProgress) -> None:
+def _install(order: Order, folder: Path, log: Path, progress: SetUpProgress) -> None:
     """Unpack Python and install the packages into it."""
     fetched = downloads(order.place)
     progress.stage = "unpacking"
     archive = order.target.only("python")
-    progress.check()
+
+    def filtered(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+        progress.check()
+        return tarfile.data_filter(member, path)
+
     try:
         with tarfile.open(fetched / archive.name) as packed:
-            packed.extractall(folder, filter="data")
+            packed.extractall(folder, filter=filtered)
     except (tarfile.TarError, EOFError) as error:
         raise SetupError(f"{archive.name} cannot be unpacked: {error}.", "Take another release.") from error
     uv = _unpack_uv(fetched / order.target.only("uv").name, folder / _TOOLS)
@@ -190,7 +183,7 @@ def _install(order: Order, folder: Path, progress: SetUpProgress) -> None:
     command = [str(uv), "pip", "install", "--python", str(folder / order.target.python)]
     command += ["--break-system-packages", "--offline", "--no-config", "--no-index", "--find-links", str(fetched)]
     command += ["--no-deps", "--require-hashes", "--no-build", "--cache-dir", str(folder / _TOOLS / "cache")]
-    _run(command, ["-r", str(requirements)], order.place / _LOG, progress)
+    _run([*command, "-r", str(requirements)], log, progress)
     shutil.rmtree(folder / _TOOLS)
 
 
@@ -213,25 +206,9 @@ def _unpack_uv(wheel: Path, folder: Path) -> Path:
     return path
 
 
-def _run(command: list[str], options: list[str], log: Path, progress: SetUpProgress) -> None:
+def _run(command: list[str], log: Path, progress: SetUpProgress) -> None:
     """Run uv, with what it says in a log; end it when the set-up is paused."""
     with log.open("wb") as sink:
-        child = subprocess.Popen(
-            [*command, *options],
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=sink,
-            env=clean_env(os.environ),
-            creationflags=NO_WINDOW,
-        )
-        try:
-            while child.poll() is None:
-                if progress.stop.wait(_POLL_S):
-                    break
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
-    progress.check()
-    if child.returncode:
+        code = run_program(command, progress.check, output=sink, errors=sink)
+    if code:
         raise install_problem(log.read_text(encoding="utf-8", errors="replace"), log)

@@ -1,12 +1,18 @@
+import errno
+import shutil
 import sys
 import zipfile
+from pathlib import Path
+from threading import Event
 
 import pytest
 
 from burnish_engine.cli.machine.bundle import bundle
-from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.errors import NoSpaceError, SetupError, StoppedError, UsageError
+from burnish_engine.install import bundle as module
 from burnish_engine.install.bundle import bundle_content, write_bundle
 from burnish_engine.install.engines import Engines
+from burnish_engine.install.files.meter import Meter
 from burnish_engine.install.files.sources import FolderSource, WebSource, open_source
 from burnish_engine.install.offer import read_offer
 from burnish_engine.install.set_up import Order, SetUpProgress, set_up
@@ -41,6 +47,57 @@ def test_a_bundle_of_what_is_not_there_is_refused(tmp_path):
         bundle_content(offer, ["linux-x86_64-cu126"])
     with pytest.raises(SetupError, match="window"):
         bundle_content(offer, [TARGET], [tmp_path / "window.deb"])
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A source, its offer, and the content of a bundle."""
+    source = FolderSource(MadeUpRelease().write(tmp_path / "release"))
+    offer = read_offer(source, KEY)
+    return source, offer, bundle_content(offer, [TARGET])
+
+
+def test_what_was_fetched_stays_where_a_bundle_fails(tmp_path, made, monkeypatch):
+    source, offer, content = made
+    path = tmp_path / "bundle.zip"
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(NoSpaceError):
+        patch.setattr(module, "replace_with_retry", full)
+        write_bundle(offer, content, [source], path)
+    fetched = {file.name for file in (tmp_path / "bundle.zip.files").iterdir()}
+    assert fetched == {file.name for file in content.files}
+    assert not path.exists()
+    write_bundle(offer, content, [], path)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"bundle.zip", "release"}
+
+
+def test_a_bundle_that_cannot_be_written_is_refused_before_anything_is_fetched(tmp_path, made, monkeypatch):
+    source, offer, content = made
+    for path in (tmp_path, Path("/"), tmp_path / "release" / "engine.json" / "bundle.zip"):
+        with pytest.raises((UsageError, NoSpaceError)):
+            write_bundle(offer, content, [source], path)
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _path: type(usage)(usage.total, usage.used, 1000))
+    with pytest.raises(NoSpaceError, match="free"):
+        write_bundle(offer, content, [source], tmp_path / "bundle.zip")
+    assert {entry.name for entry in tmp_path.iterdir()} == {"release"}
+
+
+def test_a_bundle_can_be_stopped(tmp_path, made):
+    source, offer, content = made
+    stop = Event()
+    stop.set()
+    with pytest.raises(StoppedError):
+        write_bundle(offer, content, [source], tmp_path / "bundle.zip", Meter(1, stop))
+
+
+def test_two_files_of_one_name_do_not_go_along(tmp_path, made):
+    (tmp_path / "engine.json").touch()
+    with pytest.raises(SetupError, match="engine.json"):
+        bundle_content(made[1], [TARGET], [tmp_path / "engine.json"])
 
 
 def test_the_command_makes_one(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -50,6 +51,7 @@ def test_an_engine_is_set_up_and_found(release, served, tmp_path):
     assert version_of(engine_python(tmp_path)) == "0.1.0"
     assert progress.reading().done_bytes == progress.reading().total_bytes
     assert not downloads(home).exists()
+    assert Engines(home).log.is_file()
 
 
 def test_a_file_named_on_another_drive_is_pointed_at(release, tmp_path):
@@ -120,6 +122,23 @@ def test_a_pause_keeps_what_came(release, served, tmp_path):
     assert version_of(Engines(tmp_path).current.python) == "0.1.0"
 
 
+def test_a_trial_that_takes_long_can_be_paused(served, tmp_path):
+    served.serve(MadeUpRelease(trial_s=60.0))
+    progress = SetUpProgress()
+
+    def stopped():
+        while progress.stage != "trying":
+            time.sleep(0.02)
+        progress.stop.set()
+
+    threading.Thread(target=stopped, daemon=True).start()
+    began_s = time.monotonic()
+    with pytest.raises(StoppedError):
+        set_up(order_of(tmp_path, WebSource(served.address)), Engines(tmp_path), progress)
+    assert time.monotonic() - began_s < 50.0
+    assert Engines(tmp_path).current is None
+
+
 def test_an_update_is_switched_to_and_rolled_back(release, served, tmp_path):
     engines, source = Engines(tmp_path), WebSource(served.address)
     set_up(order_of(tmp_path, source), engines, SetUpProgress())
@@ -157,15 +176,16 @@ def test_what_is_not_signed_is_refused(release, tmp_path):
 
 
 def test_two_set_ups_do_not_meet(release, tmp_path):
-    source = FolderSource(release.write(tmp_path / "release"))
+    order = order_of(tmp_path, FolderSource(release.write(tmp_path / "release")))
     code = (
         "import sys, time, pathlib\nfrom burnish_engine.install.engines import Engines\n"
         f"with Engines(pathlib.Path({str(tmp_path)!r})).locked():\n    print('held', flush=True)\n    time.sleep(60)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
         other.stdout.readline()
-        with pytest.raises(LeasedError):
-            set_up(order_of(tmp_path, source), Engines(tmp_path), SetUpProgress())
+        for work in (Engines.roll_back, Engines.remove, lambda engines: set_up(order, engines, SetUpProgress())):
+            with pytest.raises(LeasedError):
+                work(Engines(tmp_path))
         other.kill()
 
 

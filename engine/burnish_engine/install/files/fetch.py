@@ -7,8 +7,10 @@ the next fetch, also after the process or the machine ended.
 from __future__ import annotations
 
 import hashlib
+import threading
+import time
+from collections import deque
 from collections.abc import Iterable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING
 from burnish_engine.contract.errors import BurnishError, StoppedError
 from burnish_engine.contract.files import is_full, replace_with_retry
 from burnish_engine.install.files.meter import Meter
-from burnish_engine.install.files.reasons import WrongAnswerError, cut_short, fetch_problem, other_content
+from burnish_engine.install.files.reasons import BAD_ANSWERS, WrongAnswerError, cut_short, fetch_problem, other_content
 from burnish_engine.install.files.sources import Source
 from burnish_engine.install.release.description import ReleaseFile
 
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 _AT_ONCE = 4
 _BLOCK_BYTES = 2**18
 _ENOUGH_BYTES = 2**20  # a connection that brought this much before it was cut may be cut again
-PART = ".part"
+_POLL_S, _GRACE_S = 0.1, 2.0
+_PART = ".part"
 
 
 @dataclass(frozen=True)
@@ -51,14 +54,38 @@ class Fetcher:
             StoppedError: The meter's stop was set.
             BurnishError: A file could not be had; the message says why.
         """
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fetch") as pool:
-            jobs = [pool.submit(self.fetch, file) for file in files]
-            done, _ = wait(jobs, return_when=FIRST_EXCEPTION)
-            failed = [error for job in done if (error := job.exception()) is not None]
+        waiting, failed = deque(files), deque[BaseException]()
+        threads = [
+            threading.Thread(target=self._fetch_next, args=(waiting, failed), name=f"fetch {number}", daemon=True)
+            for number in range(_AT_ONCE)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                while thread.is_alive() and not failed:
+                    self.meter.check()
+                    thread.join(_POLL_S)
             if failed:
-                self.meter.end()
-                pool.shutdown(cancel_futures=True)
                 raise next((error for error in failed if not isinstance(error, StoppedError)), failed[0])
+        except BaseException:
+            self.meter.end()
+            end_s = time.monotonic() + _GRACE_S
+            for thread in threads:  # one that waits for its server ends later, and writes nothing any more
+                thread.join(max(end_s - time.monotonic(), 0.0))
+            raise
+
+    def _fetch_next(self, waiting: deque[ReleaseFile], failed: deque[BaseException]) -> None:
+        """Fetch one file after the other until none is left, or one failed."""
+        while not failed:
+            try:
+                file = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                self.fetch(file)
+            except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+                failed.append(error)
 
     def fetch(self, file: ReleaseFile) -> Path:
         """Fetch one file if it is not there; returns its path."""
@@ -67,6 +94,7 @@ class Fetcher:
         if self._is_whole(path, file):
             return path
         problem: BurnishError | None = None
+        self.meter.found(_size_of(self.folder / f"{file.name}{_PART}"))
         local = [source for source in self.sources if source.is_local and source.has(file)]
         for source in [*local, *(source for source in self.sources if not source.is_local)]:
             try:
@@ -93,9 +121,7 @@ class Fetcher:
 
     def _fetch_from(self, source: Source, file: ReleaseFile) -> None:
         """Fetch a file from a source, with one silent retry for each stretch that came."""
-        part = self.folder / f"{file.name}{PART}"
-        kept = part.stat().st_size if part.is_file() else 0
-        self.meter.found(kept)
+        part = self.folder / f"{file.name}{_PART}"
         failed_at: int | None = None
         while True:
             try:
@@ -103,8 +129,8 @@ class Fetcher:
                 return
             except StoppedError:
                 raise
-            except (OSError, ValueError, WrongAnswerError) as error:
-                now = part.stat().st_size if part.is_file() else 0
+            except (*BAD_ANSWERS, WrongAnswerError) as error:
+                now = _size_of(part)
                 hopeless = isinstance(error, OSError) and is_full(error)
                 if hopeless or (failed_at is not None and now - failed_at < _ENOUGH_BYTES):
                     raise fetch_problem(file.name, source.place, error, part) from error
@@ -112,7 +138,7 @@ class Fetcher:
 
     def _continue(self, source: Source, file: ReleaseFile, part: Path) -> None:
         """Fetch what is missing of a file, check its hash, and give it its name."""
-        kept = part.stat().st_size if part.is_file() else 0
+        kept = _size_of(part)
         if kept > file.size_bytes:
             self._drop(part)
             kept = 0
@@ -131,6 +157,7 @@ class Fetcher:
                 kept, digest = 0, hashlib.sha256()
             with part.open("ab") as sink:
                 while block := stream.read(_BLOCK_BYTES):
+                    self.meter.check()
                     sink.write(block)
                     digest.update(block)
                     kept += len(block)
@@ -149,6 +176,16 @@ class Fetcher:
             size = part.stat().st_size
             part.unlink()
             self.meter.lost(size)
+
+
+def missing_bytes(folder: Path, file: ReleaseFile) -> int:
+    """Return the bytes of a file that still have to come into a folder."""
+    there = max(_size_of(folder / name) for name in (file.name, f"{file.name}{_PART}"))
+    return max(file.size_bytes - there, 0)
+
+
+def _size_of(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
 
 
 def _hash_of(path: Path) -> _Hash:

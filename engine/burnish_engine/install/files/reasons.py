@@ -8,12 +8,17 @@ import re
 import socket
 import ssl
 import sys
+import zipfile
+import zlib
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 
+from burnish_engine.contract.cleaned_text import without_secrets
 from burnish_engine.contract.errors import BurnishError, SetupError
 from burnish_engine.contract.files import cannot_write, is_full
 
+BAD_ANSWERS = (OSError, ValueError, EOFError, KeyError, http.client.HTTPException, zipfile.BadZipFile, zlib.error)
+"""Exceptions that a source raises which breaks off, answers nonsense, or is damaged."""
 _AGAIN = "Then try again: what came so far is kept."
 _VIRUS_CODES = {225, 226}  # Windows: ERROR_VIRUS_INFECTED, ERROR_VIRUS_DELETED
 _HELD_CODES = {5, 32}  # Windows: access denied, used by another process
@@ -72,7 +77,7 @@ def fetch_problem(name: str, place: str, error: BaseException, target: Path) -> 
     if isinstance(inner, OSError) and is_full(inner):
         return cannot_write(target, inner)
     what, remedy = _network_words(error, inner) or _file_words(inner)
-    return SetupError(f"{name} could not be fetched from {place}: {what}", f"{remedy} {_AGAIN}")
+    return SetupError(f"{name} could not be fetched from {place}: {without_secrets(what)}", f"{remedy} {_AGAIN}")
 
 
 def install_problem(said: str, log: Path) -> BurnishError:
@@ -108,6 +113,8 @@ def _network_words(error: BaseException, inner: BaseException) -> tuple[str, str
         return "the server's name is not known, so there is no network, or a proxy is needed.", _NETWORK_DO
     if isinstance(inner, TimeoutError):
         return "the server did not answer in time.", _NETWORK_DO
+    if isinstance(inner, http.client.InvalidURL):
+        return f"its address cannot be read ({said}).", "Check the address of the release."
     if isinstance(inner, ConnectionError | http.client.HTTPException | ssl.SSLError):
         return f"the connection was cut ({type(inner).__name__}: {said or 'no details'}).", _NETWORK_DO
     return None
@@ -133,6 +140,8 @@ def _file_words(error: BaseException) -> tuple[str, str]:
         return _virus_words(), _VIRUS_DO
     if isinstance(error, PermissionError):
         return f"it cannot be written ({error}).", "Choose a folder that you may write to."
+    if isinstance(error, zipfile.BadZipFile | zlib.error | EOFError | KeyError):
+        return f"the archive is damaged ({error}).", "Make or copy the bundle again."
     return f"{error}.", "Check the network and the disk."
 
 

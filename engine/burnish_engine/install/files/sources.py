@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import base64
 import ssl
 import urllib.request
 import zipfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
+import truststore
+
+from burnish_engine.contract.cleaned_text import without_secrets
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.contract.files import is_file
-from burnish_engine.install.files.reasons import fetch_problem, page_instead
+from burnish_engine.contract.files import is_file, is_folder, read_limited
+from burnish_engine.contract.units import file_size
+from burnish_engine.install.files.reasons import BAD_ANSWERS, fetch_problem, page_instead
 from burnish_engine.install.release.description import ReleaseFile
 
 _TIMEOUT_S = 30.0
 _PARTIAL = 206
-_MOST_TEXT_BYTES = 20_000_000
+_MOST_TEXT_BYTES = 20_000_000  # a description that is longer is none: it is read before its signature is checked
 FILES = "files"
 """Folder of the files in a folder or bundle."""
 
@@ -61,14 +66,16 @@ class WebSource:
     """A release at a web address. Proxies are those of the environment and of the system.
 
     Args:
-        address: address under which the release's files lie.
+        address: address under which the release's files lie. A user and a password in it go to that server alone.
     """
 
     is_local = False
 
     def __init__(self, address: str) -> None:
-        self.place = urlsplit(address).netloc or address
-        self._address = address.rstrip("/") + "/"
+        parts = urlsplit(address)
+        secret, _, self.place = parts.netloc.rpartition("@")
+        self._address = urlunsplit(parts._replace(netloc=self.place)).rstrip("/") + "/"
+        self._secret = base64.b64encode(unquote(secret).encode()).decode() if secret else ""
 
     def has(self, file: ReleaseFile) -> bool:  # noqa: ARG002 - as the protocol has it
         """Whether it may have a file, which is seen when it is asked for."""
@@ -79,7 +86,7 @@ class WebSource:
         """Open a file, at an offset if the server can do that, otherwise at its beginning."""
         address = urljoin(self._address, quote(file.address, safe="/:%?&=+~"))
         headers = {"Range": f"bytes={offset}-"} if offset else {}
-        with _opened(address, headers) as answer:
+        with self._opened(address, headers) as answer:
             if answer.headers.get_content_type() == "text/html":
                 raise page_instead()
             continues = answer.status == _PARTIAL
@@ -94,10 +101,22 @@ class WebSource:
             SetupError: The file cannot be fetched.
         """
         try:
-            with _opened(urljoin(self._address, name), {}) as answer:
-                return answer.read(_MOST_TEXT_BYTES).decode()
-        except (OSError, ValueError) as error:
+            with self._opened(urljoin(self._address, name), {}) as answer:
+                return _text_of(answer)
+        except BAD_ANSWERS as error:
             raise fetch_problem(name, self.place, error, Path(name)) from error
+
+    @contextmanager
+    def _opened(self, address: str, headers: dict[str, str]) -> Iterator[HTTPResponse]:
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https"):
+            raise ValueError(f"{address} is no web address")
+        request = urllib.request.Request(address, headers=headers)  # noqa: S310 - checked above
+        if self._secret and parts.netloc == self.place:
+            request.add_unredirected_header("Authorization", f"Basic {self._secret}")
+        tls = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # by the system's certificates
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=tls) as answer:  # noqa: S310 - checked above
+            yield answer
 
 
 class FolderSource:
@@ -135,7 +154,7 @@ class FolderSource:
             SetupError: The file cannot be read.
         """
         try:
-            return (self._folder / name).read_text(encoding="utf-8")
+            return read_limited(self._folder / name, _MOST_TEXT_BYTES).decode()
         except (OSError, ValueError) as error:
             raise SetupError(f"{self._folder} holds no release of Burnish: {name}: {error}.", _CHOOSE) from error
 
@@ -160,7 +179,7 @@ class BundleSource:
             raise SetupError(f"There is no folder and no file of a release at {str(path)!r:.200}.", _CHOOSE)
         try:
             with zipfile.ZipFile(path) as archive:
-                self._sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
+                self._sizes = {entry.filename: entry.file_size for entry in archive.infolist() if _is_plain(entry)}
         except (OSError, zipfile.BadZipFile) as error:
             raise SetupError(f"{path} is no bundle of Burnish, or a damaged one: {error}.", _CHOOSE) from error
 
@@ -182,9 +201,9 @@ class BundleSource:
             SetupError: The file cannot be read.
         """
         try:
-            with zipfile.ZipFile(self._path) as archive:
-                return archive.read(name).decode()
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            with zipfile.ZipFile(self._path) as archive, archive.open(name) as stream:
+                return _text_of(stream)
+        except (*BAD_ANSWERS, RuntimeError) as error:  # RuntimeError: it is encrypted
             raise SetupError(f"{self._path} holds no release of Burnish: {error}.", _CHOOSE) from error
 
 
@@ -197,27 +216,28 @@ def open_source(place: str) -> Source:
     Raises:
         SetupError: There is no such thing.
     """
-    if urlsplit(place).scheme in ("http", "https"):
-        return WebSource(place)
-    path = Path(place)
-    if path.is_dir():
-        return FolderSource(path)
-    return BundleSource(path)
+    if "://" not in place:
+        path = Path(place)
+        return FolderSource(path) if is_folder(path) else BundleSource(path)
+    with suppress(ValueError):  # such as a bracket that is never closed
+        parts = urlsplit(place)
+        if parts.scheme in ("http", "https") and parts.hostname:
+            return WebSource(place)
+    raise SetupError(f"{without_secrets(place)} is no address of a release: it has to begin with https://.", _CHOOSE)
 
 
-@contextmanager
-def _opened(address: str, headers: dict[str, str]) -> Iterator[HTTPResponse]:
-    if urlsplit(address).scheme not in ("http", "https"):
-        raise ValueError(f"{address} is no web address")
-    request = urllib.request.Request(address, headers=headers)  # noqa: S310 - checked above
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=_tls()) as answer:  # noqa: S310 - checked above
-        yield answer
+def _text_of(stream: IO[bytes]) -> str:
+    """Return the text of a small file.
+
+    Raises:
+        ValueError: The file is too large, or no text.
+    """
+    content = stream.read(_MOST_TEXT_BYTES + 1)
+    if len(content) > _MOST_TEXT_BYTES:
+        raise ValueError(f"is larger than {file_size(_MOST_TEXT_BYTES)}")
+    return content.decode()
 
 
-def _tls() -> ssl.SSLContext:
-    """Return how servers are checked: by the system's certificates, found by truststore where that is installed."""
-    try:
-        import truststore
-    except ImportError:
-        return ssl.create_default_context()
-    return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+def _is_plain(entry: zipfile.ZipInfo) -> bool:
+    """Whether a file of an archive is neither compressed nor encrypted, as those of bundles are."""
+    return entry.compress_type == zipfile.ZIP_STORED and not entry.flag_bits & 1

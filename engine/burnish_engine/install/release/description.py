@@ -16,6 +16,7 @@ DESCRIPTION, SIGNATURE = "engine.json", "engine.json.minisig"
 """Names of a release's description and of its signature."""
 FORMAT = 1
 FileKind = Literal["python", "uv", "wheel"]
+_PHASES = {"dev": -4, "a": -3, "alpha": -3, "b": -2, "beta": -2, "rc": -1, "c": -1, "post": 1}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,254}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -62,6 +63,16 @@ class Target:
     files: tuple[ReleaseFile, ...]
 
     @property
+    def build(self) -> str:
+        """The build of torch."""
+        return self.name.rpartition("-")[2]
+
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether its torch is one for a GPU."""
+        return self.build != "cpu"
+
+    @property
     def download_bytes(self) -> int:
         """The size of all files."""
         return sum(file.size_bytes for file in self.files)
@@ -94,9 +105,14 @@ class Release:
     text: str
 
     @property
-    def order(self) -> tuple[int, ...]:
-        """The version as numbers, by which releases are ordered."""
-        return tuple(int(part) for part in re.findall(r"\d+", self.version))
+    def order(self) -> tuple[tuple[int, ...], int, int]:
+        """What releases are ordered by: the version's numbers, then 1.0a1 < 1.0rc1 < 1.0 < 1.0.post1."""
+        numbers, rest = re.fullmatch(r"v?([\d.]*)(.*)", self.version.lower(), re.DOTALL).groups()  # type: ignore[union-attr]
+        release = [int(part) for part in numbers.split(".") if part]
+        while release and not release[-1]:
+            release.pop()
+        phase = re.match(r"[-_.]?(dev|a|alpha|b|beta|rc|c|post)[-_.]?(\d*)", rest)
+        return tuple(release), _PHASES[phase[1]] if phase else 0, int(phase[2] or 0) if phase else 0
 
     def target(self, name: str) -> Target:
         """Return the engine for a kind of machine.

@@ -49,6 +49,6 @@ def test_targets_are_named_by_system_processor_and_build():
     assert target_name(SetupFacts("Windows", "x86_64", (3, 12)), "cu130") == "windows-x86_64-cu130"
 
 
-def test_versions_are_ordered_by_their_numbers(raw):
-    versions = ("0.9.0", "0.10.0", "1.0.0")
+def test_versions_are_ordered_with_what_comes_before_a_release(raw):
+    versions = ("0.9.0", "0.10.0", "1.0.dev1", "1.0a2", "1.0rc1", "1.0.0rc2", "1.0", "1.0.post1", "1.0.1rc1", "1.0.1")
     assert sorted(versions, key=lambda one: read_release(json.dumps(raw | {"version": one})).order) == list(versions)

@@ -233,6 +233,7 @@ class Window(QMainWindow):
         work = EngineWork.beside(self.client)
         work.switched.connect(self.client.renew)
         self.client.closed.connect(work.close)
+        self.activity.board.changed.connect(lambda: work.set_has_runs(bool(self.activity.board.activities)))
         if not work.facts.in_use:
             FirstStart(work, self).show()
             work.find()

@@ -122,7 +122,8 @@ def fetch_packages(machine: Machine, folder: Path, wheels: Path) -> list[Path]:
             command += ["--abi", abi]
         for platform in machine.tags():
             command += ["--platform", platform]
-        subprocess.run([*command, "--dest", str(work / "wheels")], check=True)
+        if subprocess.run([*command, "--dest", str(work / "wheels")], check=False).returncode:
+            raise SystemExit(f"pip could not fetch the packages of {machine.target}; it says why above.")
         found = [kept(path, folder) for path in sorted((work / "wheels").iterdir())]
     own = [
         *wheels.glob("burnish-*.whl"),
@@ -138,11 +139,8 @@ def _runs(wheel: Path, machine: Machine) -> bool:
 
 
 def kept(path: Path, folder: Path) -> Path:
-    """Copy a file into a folder where it is not there; returns its path there."""
-    target = folder / path.name
-    if not target.exists():
-        shutil.copy2(path, target)
-    return target
+    """Copy a file into a folder, over another of that name; returns its path there."""
+    return Path(shutil.copy2(path, folder / path.name))
 
 
 def describe(dist: Path, targets: Iterable[str], changes: list[str], version: str) -> str:
@@ -161,10 +159,18 @@ def describe(dist: Path, targets: Iterable[str], changes: list[str], version: st
     pythons = {
         found[2]: (path, found[1]) for path in dist.glob("python-*.tar.gz") if (found := _PYTHON.fullmatch(path.name))
     }
+    versions = {python for _, python in pythons.values()}
+    if len(versions) != 1:
+        raise SystemExit(f"A release has one version of Python, and here are {', '.join(sorted(versions)) or 'none'}.")
     for target in targets:
-        archive, python = pythons[target.rpartition("-")[0]]
+        system = target.rpartition("-")[0]
+        if system not in pythons:
+            raise SystemExit(f"{dist} has no python-VERSION-{system}.tar.gz, which {target} needs.")
+        archive, python = pythons[system]
         machine = Machine(target, python)
-        uv = next(path for path in dist.glob("uv-*.whl") if _runs(path, machine))
+        uv = next((path for path in sorted(dist.glob("uv-*.whl")) if _runs(path, machine)), None)
+        if uv is None:
+            raise SystemExit(f"{dist} has no wheel of uv for {target}.")
         chosen = [(kept(archive, folder), "python"), (kept(uv, folder), "uv")]
         chosen += [(path, "wheel") for path in fetch_packages(machine, folder, dist)]
         hashes = [_add(files, path, kind) for path, kind in chosen]
@@ -173,9 +179,10 @@ def describe(dist: Path, targets: Iterable[str], changes: list[str], version: st
             "installed_bytes": sum(_unpacked_bytes(path) for path, _ in chosen),
             "files": hashes,
         }
-    versions = {python for _, python in pythons.values()}
-    if len(versions) != 1:
-        raise SystemExit(f"A release has one version of Python, and here are {', '.join(sorted(versions)) or 'none'}.")
+    named = {about["name"] for about in files.values()}
+    for path in folder.iterdir():
+        if path.name not in named:  # of a release that was made here before
+            path.unlink()
     about = {"format": FORMAT, "version": version, "python": versions.pop(), "changes": changes}
     return json.dumps(about | {"targets": described, "files": files}, indent=1)
 
@@ -216,17 +223,42 @@ def main() -> None:
     parser.add_argument("--secret", type=Path)
     parser.add_argument("--new-key", type=Path)
     chosen = parser.parse_args()
-    if chosen.new_key:
-        _make_key(chosen.new_key)
-        return
-    wheel = next(chosen.dist.glob("burnish-*.whl"))
-    text = describe(chosen.dist, chosen.target, chosen.change, wheel.name.split("-")[1])
-    (chosen.dist / DESCRIPTION).write_text(text, encoding="utf-8", newline="\n")
-    if chosen.secret:
-        secret = bytes.fromhex(chosen.secret.read_text(encoding="ascii").strip())
-        public = _public(secret)
-        signature = minisign.sign(secret, public.number, text.encode(), f"Burnish {wheel.name.split('-')[1]}")
-        (chosen.dist / SIGNATURE).write_text(signature, encoding="utf-8", newline="\n")
+    if not chosen.new_key and (chosen.dist is None or not chosen.target):
+        parser.error("name the folder of the release, and each kind of machine with --target")
+    try:
+        if chosen.new_key:
+            _make_key(chosen.new_key)
+        else:
+            _make_release(chosen.dist, chosen.target, chosen.change, _read_secret(chosen.secret))
+    except OSError as error:
+        raise SystemExit(str(error)) from error
+
+
+def _read_secret(path: Path | None) -> bytes:
+    """Return the secret key in a file; empty: none was named."""
+    if path is None:
+        return b""
+    try:
+        secret = bytes.fromhex(path.read_text(encoding="ascii"))
+    except ValueError:
+        secret = b""
+    if len(secret) != ed25519.KEY_BYTES:
+        raise SystemExit(f"{path} holds no secret key of {ed25519.KEY_BYTES} bytes as hexadecimal digits.")
+    return secret
+
+
+def _make_release(dist: Path, targets: list[str], changes: list[str], secret: bytes) -> None:
+    wheels = sorted(dist.glob("burnish-*.whl"))
+    if len(wheels) != 1:
+        raise SystemExit(f"{dist} has {len(wheels)} wheels burnish-*.whl, and a release has one.")
+    version = wheels[0].name.split("-")[1]
+    for name in (DESCRIPTION, SIGNATURE):
+        (dist / name).unlink(missing_ok=True)  # an old signature would not be of what is written here
+    text = describe(dist, targets, changes, version)
+    (dist / DESCRIPTION).write_text(text, encoding="utf-8", newline="\n")
+    if secret:
+        signature = minisign.sign(secret, _public(secret).number, text.encode(), f"Burnish {version}")
+        (dist / SIGNATURE).write_text(signature, encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

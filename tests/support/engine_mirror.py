@@ -81,18 +81,22 @@ class MadeUpRelease:
     torch_ok: bool = True
     ready: bool = True
     trial_s: float = 0.0
+    target: str = TARGET
     padding: int = 0
     uv: bytes | None = None
     files: dict[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        torch = f"__version__ = '{TORCH_VERSION}+cpu'\nfrom torch import version\n"
+        sleep = f"import time\ntime.sleep({self.trial_s})\n"
+        torch = f"{sleep}__version__ = '{TORCH_VERSION}+cpu'\nfrom torch import version\n"
         wheels = [
             wheel(
                 "torch",
                 f"{TORCH_VERSION}+cpu",
                 {
-                    "torch/__init__.py": f"import time\ntime.sleep({self.trial_s})\n{torch}" if self.torch_ok else "raise ImportError('made up')\n",
+                    "torch/__init__.py": f"import time\ntime.sleep({self.trial_s})\n{torch}"
+                    if self.torch_ok
+                    else "raise ImportError('made up')\n",
                     "torch/version.py": "cuda = None\n",
                     "torch/padding.txt": "x" * self.padding,
                 },
@@ -127,7 +131,7 @@ class MadeUpRelease:
                 "python": "{}.{}.{}".format(*sys.version_info[:3]),
                 "changes": [f"Changes of {self.version}."],
                 "targets": {
-                    TARGET: {
+                    self.target: {
                         "python": "python/bin/python3",
                         "installed_bytes": 10_000_000,
                         "files": list(self.hashes.values()),

@@ -38,7 +38,7 @@ def log_files(engine_log: Path) -> list[LogFile]:
         LogFile("engine", tr("Engine"), engine_log),
         LogFile("errors", tr("Errors"), data / "serve.log"),
         LogFile("window", tr("Last bug"), data / "last-error.log"),
-        LogFile("set_up", tr("Set-up"), Engines(engine_home(data)).place / "set-up.log"),
+        LogFile("set_up", tr("Set-up"), Engines(engine_home(data)).log),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -27,7 +27,8 @@ from burnish_engine.install.release.description import target_name
 from burnish_engine.install.set_up import Order
 
 Doing = Literal[
-    "", "looking", "fetching", "unpacking", "installing", "trying", "checking", "moving", "removing", "bundling"
+    "", "looking", "fetching", "unpacking", "installing", "trying", "checking", "switching", "moving", "removing",
+    "bundling",
 ]  # fmt: skip
 
 
@@ -42,7 +43,6 @@ class EngineSetupFacts:
         place: folder that engines go into.
         offered: version that can be set up; empty: none is known.
         is_update: whether it is newer than the engine in use.
-        was_asked: whether a person asked for updates.
         source: place that it comes from.
         changes: what it would change.
         fetch_bytes: bytes that come over the network.
@@ -51,6 +51,8 @@ class EngineSetupFacts:
         reading: how far the fetch is.
         is_paused: whether the set-up was paused.
         problem: what failed, and what to do; empty: nothing.
+        failed: what was being done when it failed.
+        has_runs: whether something is running that needs the engine where it is.
         note: what went well, as a sentence.
     """
 
@@ -60,7 +62,6 @@ class EngineSetupFacts:
     place: str = ""
     offered: str = ""
     is_update: bool = False
-    was_asked: bool = False
     source: str = ""
     changes: Changes | None = None
     fetch_bytes: int = 0
@@ -69,6 +70,8 @@ class EngineSetupFacts:
     reading: FetchReading | None = None
     is_paused: bool = False
     problem: tuple[str, str] = ("", "")
+    failed: Doing = ""
+    has_runs: bool = False
     note: str = ""
 
 
@@ -85,6 +88,20 @@ class Found:
     order: Order
 
 
+def open_places(places: list[str]) -> list[Source]:
+    """Open places of releases.
+
+    Raises:
+        SetupError: There is none.
+    """
+    if not places:
+        raise SetupError(
+            "No release of Burnish's engine is known to this window.",
+            f"Choose a bundle, or name a release's address in {RELEASE_VARIABLE} and start the window again.",
+        )
+    return [open_source(one) for one in places]
+
+
 def find_release(places: list[str], place: Path) -> Found:
     """Look for a release for this machine.
 
@@ -95,15 +112,11 @@ def find_release(places: list[str], place: Path) -> Found:
     Raises:
         SetupError: There is none, it is not signed, or it has no engine for this machine.
     """
-    if not places:
-        raise SetupError(
-            "No release of Burnish's engine is known to this window.",
-            f"Choose a bundle, or name a release's address in {RELEASE_VARIABLE} and start the window again.",
-        )
-    sources: list[Source] = [open_source(one) for one in places]
+    sources = open_places(places)
     offer = read_offer(sources[0], trusted_key(os.environ))
     facts = detect(place, {**os.environ, "BURNISH_TORCH_INDEX": sources[0].place}, offer.release.python)
-    chosen = choose(facts)
+    # What was detected about the window's Python is not so of the one in the release, which has its headers.
+    chosen = choose(replace(facts, python_headers=True, python_bits=64, free_threaded=False))
     if chosen.error:
         raise SetupError(chosen.error)
     return Found(offer, Order(offer.release, offer.release.target(target_name(facts, chosen.build)), sources, place))
@@ -118,11 +131,8 @@ def facts_of(engines: Engines, place: Path, found: Found | None) -> EngineSetupF
     if found is None:
         return shown
     order = found.order
-    return EngineSetupFacts(
-        in_use=shown.in_use,
-        former=shown.former,
-        place=shown.place,
-        free_bytes=shown.free_bytes,
+    return replace(
+        shown,
         offered=found.offer.release.version,
         is_update=current is not None and is_newer(found.offer, current),
         source=order.sources[0].place,

@@ -20,10 +20,21 @@ _DOING = {
     "installing": tr("Installing"),
     "trying": tr("Trying it out"),
     "checking": tr("Checking the files"),
+    "switching": tr("Going back"),
     "moving": tr("Moving the engine"),
     "removing": tr("Removing the engine"),
     "bundling": tr("Making the bundle"),
 }
+_FAILED = {
+    "looking": tr("No release could be read"),
+    "checking": tr("The repair failed"),
+    "switching": tr("Going back failed"),
+    "moving": tr("The engine was not moved"),
+    "removing": tr("The engine was not removed"),
+    "bundling": tr("The bundle was not made"),
+}
+_ALONE = frozenset({"repair", "move", "remove"})
+"""Buttons of what would take the engine from under a run."""
 _MOST_CHANGES = 6
 
 
@@ -40,6 +51,7 @@ class EngineState:
         has_bar: whether a bar is shown.
         primary: main button; None: it is hidden.
         buttons: names of the further buttons that are shown.
+        blocked: names of those of them that cannot be pressed now.
         rollback_text: text of the button that switches back.
     """
 
@@ -51,6 +63,7 @@ class EngineState:
     has_bar: bool = False
     primary: ButtonState | None = None
     buttons: frozenset[str] = field(default_factory=frozenset)
+    blocked: frozenset[str] = field(default_factory=frozenset)
     rollback_text: str = ""
 
 
@@ -59,11 +72,13 @@ def engine_state(facts: EngineSetupFacts) -> EngineState:
     if facts.doing:
         return _busy(facts)
     if facts.problem[0]:
-        return _with_buttons(facts, "failed", tr("The set-up failed"), (), ButtonState(text=tr("Try again")))
+        headline = _FAILED.get(facts.failed, tr("The set-up failed"))
+        return _with_buttons(facts, "failed", headline, (), ButtonState(text=tr("Try again")))
     if facts.is_paused:
         kept = tr("What came so far is kept, also when the PC is switched off.")
         missing = tr("{missing} are still missing.").format(missing=file_size(facts.fetch_bytes))
-        return _with_buttons(facts, "paused", tr("Paused"), (missing, kept), ButtonState(text=tr("Continue")))
+        lines = (missing, kept) if facts.fetch_bytes else (kept,)
+        return _with_buttons(facts, "paused", tr("Paused"), lines, ButtonState(text=tr("Continue")))
     if not facts.in_use:
         return _asked(facts)
     return _done(facts)
@@ -78,7 +93,7 @@ def _busy(facts: EngineSetupFacts) -> EngineState:
         lines = (_fetch_text(facts),)
     if facts.in_use and facts.doing in ("fetching", "unpacking", "installing", "trying"):
         lines = (*lines, tr("The engine in use stays as it is until the new one works."))
-    can_pause = facts.doing in ("fetching", "unpacking", "installing", "checking", "moving", "bundling")
+    can_pause = facts.doing not in ("looking", "switching", "removing")
     return EngineState(
         phase="busy",
         headline=_DOING[facts.doing],
@@ -168,7 +183,10 @@ def _change_lines(changes: Changes) -> tuple[str, ...]:
 def _with_buttons(
     facts: EngineSetupFacts, phase: Phase, headline: str, lines: tuple[str, ...], primary: ButtonState | None
 ) -> EngineState:
-    names = {"bundle_from"} if not facts.in_use else {"updates", "repair", "move", "remove", "bundle"}
+    names = {"bundle_from", *(("updates", "bundle", *_ALONE) if facts.in_use else ())}
+    blocked = names & _ALONE if facts.has_runs else frozenset()
+    if blocked:
+        lines = (*lines, tr("While something is running, the engine is not repaired, moved or removed."))
     names |= {"place"} if not facts.in_use and facts.offered else set()
     names |= {"roll_back"} if facts.former else set()
     return EngineState(
@@ -178,5 +196,6 @@ def _with_buttons(
         problem=facts.problem,
         primary=primary,
         buttons=frozenset(names),
+        blocked=frozenset(blocked),
         rollback_text=tr("Go back to {version}").format(version=facts.former) if facts.former else "",
     )

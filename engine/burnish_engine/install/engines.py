@@ -136,9 +136,17 @@ class Engines:
 
     @property
     def place(self) -> Path:
-        """The folder in which engines lie: the one of the engine in use, at first this PC's user data folder."""
+        """The folder in which engines lie: the one of the engine in use, at first the one that was chosen."""
         pointed = self._pointed()
-        return pointed[0].place if pointed else self.home
+        return pointed[0].place if pointed else self.home / self._pointer().get("place", "")
+
+    def choose(self, place: Path) -> None:
+        """Remember where the first engine goes, so that its set-up continues there after a restart.
+
+        Raises:
+            NoSpaceError: The pointer cannot be written.
+        """
+        self._write_pointer({**self._pointer(), "place": str(place.absolute())})
 
     def use(self, engine: InstalledEngine) -> None:
         """Switch to an engine, in one step; the present one becomes the former one, unless this one replaces it.
@@ -208,7 +216,7 @@ class Engines:
             try:
                 for engine in engines:  # none of them is in use while the others go
                     (engine.folder / STAMP).unlink(missing_ok=True)
-                for place in {engine.place for engine in engines} | {self.home}:
+                for place in {engine.place for engine in engines} | {self.place, self.home}:
                     for name in (_ENGINES, _DOWNLOADS):
                         _delete(place / name)
                     if place != self.home:
@@ -236,17 +244,22 @@ class Engines:
 
     def _pointed(self) -> list[InstalledEngine]:
         """Return the engine in use and the former one, whether they are complete or not."""
-        try:
-            pointer = json.loads((self.home / _POINTER).read_text(encoding="utf-8"))
-            names = [pointer["current"], pointer["former"]]
-        except (OSError, ValueError, KeyError, TypeError):
-            return []
-        return [InstalledEngine(self.home / name) for name in names if isinstance(name, str) and name]
+        names = [self._pointer().get(name, "") for name in ("current", "former")]
+        return [InstalledEngine(self.home / name) for name in names if name]
 
     def _point(self, engine: InstalledEngine, former: InstalledEngine | None) -> None:
-        names = [self._name(one) for one in (engine, former)]
+        self._write_pointer({"current": self._name(engine), "former": self._name(former)})
+
+    def _pointer(self) -> dict[str, str]:
+        try:
+            pointer = json.loads((self.home / _POINTER).read_text(encoding="utf-8"))
+            return {name: path for name, path in pointer.items() if isinstance(path, str)}
+        except (OSError, ValueError, AttributeError):
+            return {}
+
+    def _write_pointer(self, pointer: dict[str, str]) -> None:
         make_private(self.home)
-        write_atomic(self.home / _POINTER, json.dumps(dict(zip(("current", "former"), names, strict=True))))
+        write_atomic(self.home / _POINTER, json.dumps(pointer))
 
     def _name(self, engine: InstalledEngine | None) -> str:
         """Return how the pointer names an engine: within its own folder by the way from there, so that it may move."""

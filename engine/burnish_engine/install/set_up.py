@@ -172,7 +172,7 @@ def _install(order: Order, folder: Path, log: Path, progress: SetUpProgress) -> 
 
     try:
         with tarfile.open(fetched / archive.name) as packed:
-            packed.extractall(folder, filter=filtered)
+            packed.extractall(folder, filter=filtered)  # noqa: S202 - by `data_filter`
     except (tarfile.TarError, EOFError) as error:
         raise SetupError(f"{archive.name} cannot be unpacked: {error}.", "Take another release.") from error
     uv = _unpack_uv(fetched / order.target.only("uv").name, folder / _TOOLS)

@@ -49,6 +49,14 @@ FACTS = {
         ),
     ),
     "update": EngineSetupFacts(**UPDATE),
+    "not-moved": EngineSetupFacts(
+        in_use="0.2.0 (cu130)",
+        place=PLACE,
+        free_bytes=170 * GB,
+        problem=("Not enough disk space for packages (/media/stick): about 7.5 GB are needed.", "Free some space."),
+        failed="moving",
+        has_runs=True,
+    ),
     "done": EngineSetupFacts(
         in_use="0.2.0 (cu130)", former="0.1.0 (cu130)", place=PLACE, note="The engine is ready.", free_bytes=170 * GB
     ),

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from burnish_app.engine_setup.setup_facts import EngineSetupFacts
@@ -53,6 +55,24 @@ def test_a_failure_shows_its_reason_and_another_drive_can_be_chosen():
     assert state.problem == ("The proxy asks.", "Log in.")
     assert state.primary is not None
     assert "place" in state.buttons
+
+
+@pytest.mark.parametrize("failed", ["looking", "checking", "switching", "moving", "removing", "bundling"])
+def test_another_failure_is_not_called_the_set_ups(failed):
+    problem = ("The drive is full.", "Free some space.")
+    state = engine_state(EngineSetupFacts(in_use="0.1.0 (cpu)", place="/big", problem=problem, failed=failed))
+    set_up = engine_state(EngineSetupFacts(in_use="0.1.0 (cpu)", place="/big", problem=problem, failed="fetching"))
+    assert state.phase == "failed"
+    assert state.headline != set_up.headline
+    assert state.primary is not None
+
+
+def test_what_a_run_needs_is_not_taken_from_under_it():
+    facts = EngineSetupFacts(in_use="0.1.0 (cpu)", place="/big", has_runs=True)
+    state = engine_state(facts)
+    assert state.blocked == {"repair", "move", "remove"}
+    assert len(state.lines) == len(engine_state(replace(facts, has_runs=False)).lines) + 1
+    assert not engine_state(replace(facts, has_runs=False)).blocked
 
 
 def test_an_update_says_what_changes_and_leaves_the_old_engine():

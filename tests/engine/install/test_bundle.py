@@ -96,7 +96,7 @@ def test_a_bundle_can_be_stopped(tmp_path, made):
 
 def test_two_files_of_one_name_do_not_go_along(tmp_path, made):
     (tmp_path / "engine.json").touch()
-    with pytest.raises(SetupError, match="engine.json"):
+    with pytest.raises(SetupError, match="called engine"):
         bundle_content(made[1], [TARGET], [tmp_path / "engine.json"])
 
 

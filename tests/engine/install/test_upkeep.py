@@ -50,7 +50,9 @@ def test_a_damaged_file_is_found_and_repaired(order, engines):
     assert not before.folder.exists()
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"torch/version.py\n", b"", None], ids=["binary", "cut", "empty", "gone"])
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe", b"torch/version.py\n", b"", None], ids=["binary", "cut", "empty", "gone"]
+)
 def test_a_package_whose_list_of_files_is_damaged_is_found(engines, content):
     record = next(engines.current.folder.rglob("torch-*.dist-info/RECORD"))
     if content is None:

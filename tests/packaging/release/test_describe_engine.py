@@ -43,7 +43,9 @@ def test_markers_are_those_of_the_machine_not_of_this_one():
     assert LINUX.takes(Pin("a", "1", "platform_machine == 'x86_64' and python_version >= '3.12'"))
 
 
-def test_a_release_is_described_with_all_its_files(tmp_path, monkeypatch):
+@pytest.fixture
+def dist(tmp_path, monkeypatch):
+    """A folder of a release, whose packages are already fetched."""
     fetched = tmp_path / "fetched"
     fetched.mkdir()
     for folder, name, version in ((tmp_path, "burnish", "0.3.0"), (fetched, "torch", "2.13.0")):
@@ -56,14 +58,45 @@ def test_a_release_is_described_with_all_its_files(tmp_path, monkeypatch):
         return [describe_engine.kept(path, folder) for path in (*fetched.iterdir(), *wheels.glob("burnish-*.whl"))]
 
     monkeypatch.setattr(describe_engine, "fetch_packages", fetch)
-    release = read_release(describe(tmp_path, ["linux-x86_64-cpu"], ["New."], "0.3.0"))
+    return tmp_path
+
+
+def test_a_release_is_described_with_all_its_files(dist):
+    release = read_release(describe(dist, ["linux-x86_64-cpu"], ["New."], "0.3.0"))
     target = release.target("linux-x86_64-cpu")
     assert target.packages() == {"torch": "2.13.0", "burnish": "0.3.0"}
     assert release.python == (3, 12, 9)
-    assert all((tmp_path / file.address).stat().st_size == file.size_bytes for file in target.files)
-    with tarfile.open(tmp_path / "python-3.12.9-linux-x86_64.tar.gz") as archive:
+    assert all((dist / file.address).stat().st_size == file.size_bytes for file in target.files)
+    with tarfile.open(dist / "python-3.12.9-linux-x86_64.tar.gz") as archive:
         python_bytes = sum(entry.size for entry in archive)
     assert target.installed_bytes > python_bytes + 10_000
+
+
+def test_a_release_that_is_made_again_holds_nothing_of_the_one_before(dist):
+    (dist / "files").mkdir()
+    (dist / "files" / "torch-2.12.0-py3-none-any.whl").touch()
+    burnish = next(dist.glob("burnish-*.whl"))
+    (dist / "files" / burnish.name).write_bytes(b"as it was before")
+    describe(dist, ["linux-x86_64-cpu"], [], "0.3.0")
+    assert (dist / "files" / burnish.name).read_bytes() == burnish.read_bytes()
+    assert not (dist / "files" / "torch-2.12.0-py3-none-any.whl").exists()
+
+
+@pytest.mark.parametrize("lacks", ["uv-*.whl", "python-*.tar.gz", "burnish-*.whl"])
+def test_what_a_release_lacks_is_told(dist, lacks, monkeypatch):
+    next(dist.glob(lacks)).unlink()
+    monkeypatch.setattr(sys, "argv", ["describe_engine.py", str(dist), "--target", "linux-x86_64-cpu"])
+    with pytest.raises(SystemExit, match=f"(?i){lacks.partition('-')[0]}"):
+        describe_engine.main()
+
+
+def test_a_secret_that_is_none_is_told_before_anything_is_made(dist, monkeypatch):
+    (dist / "secret.key").write_text("no digits")
+    command = ["x", str(dist), "--target", "linux-x86_64-cpu", "--secret", str(dist / "secret.key")]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit, match="secret key"):
+        describe_engine.main()
+    assert not (dist / "files").exists()
 
 
 def test_a_new_key_signs(tmp_path):
@@ -72,4 +105,6 @@ def test_a_new_key_signs(tmp_path):
     key = minisign.read_key(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     text = minisign.sign(bytes.fromhex(secret.read_text().strip()), key.number, b"release", "x")
     assert minisign.check(key, b"release", text, name="release") == "x"
-    assert subprocess.run(command, capture_output=True, check=False).returncode != 0
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode
+    assert "Traceback" not in again.stderr

@@ -85,10 +85,13 @@ class EngineCard(Card):
         self.buttons["roll_back"].setText(state.rollback_text)
         for name, button in self.buttons.items():
             button.setVisible(name in state.buttons)
+            button.setEnabled(name not in state.blocked)
 
     def press(self) -> None:
-        """Do what the main button is for: look for a release, or set the found one up."""
-        if self._work.facts.offered:
+        """Do what the main button is for: continue, try again, set the found release up, or look for one."""
+        if self._work.facts.problem[0] or self._work.facts.is_paused:
+            self._work.again()
+        elif self._work.facts.offered:
             self._work.set_up()
         else:
             self._work.find()

@@ -15,7 +15,7 @@ def work(tmp_path, monkeypatch):
     return EngineWork()
 
 
-@pytest.mark.parametrize("name", ["unknown", "asked", "fetching", "paused", "failed", "update", "done"])
+@pytest.mark.parametrize("name", ["unknown", "asked", "fetching", "paused", "failed", "not-moved", "update", "done"])
 def test_the_card_shows_what_its_state_says(work, qtbot, name):
     card = EngineCard(work)
     qtbot.addWidget(card)
@@ -23,6 +23,7 @@ def test_the_card_shows_what_its_state_says(work, qtbot, name):
     state = engine_state(FACTS[name])
     card.apply(state)
     assert {one for one, button in card.buttons.items() if button.isVisible()} == state.buttons
+    assert {one for one, button in card.buttons.items() if not button.isEnabled()} == state.blocked
     assert card.primary.isVisible() == (state.primary is not None)
     assert card.bar.isVisible() == state.has_bar
     assert card.headline.text() == state.headline

@@ -1,6 +1,10 @@
 import errno
+import os
 import shutil
+import signal
+import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from threading import Event
@@ -8,7 +12,7 @@ from threading import Event
 import pytest
 
 from burnish_engine.cli.machine.bundle import bundle
-from burnish_engine.contract.errors import NoSpaceError, SetupError, StoppedError, UsageError
+from burnish_engine.contract.errors import ExitCode, NoSpaceError, SetupError, StoppedError, UsageError
 from burnish_engine.install import bundle as module
 from burnish_engine.install.bundle import bundle_content, write_bundle
 from burnish_engine.install.engines import Engines
@@ -92,6 +96,24 @@ def test_a_bundle_can_be_stopped(tmp_path, made):
     stop.set()
     with pytest.raises(StoppedError):
         write_bundle(offer, content, [source], tmp_path / "bundle.zip", Meter(1, stop))
+
+
+@pytest.mark.full
+@pytest.mark.skipif(sys.platform == "win32", reason="a console's Ctrl-C cannot be sent to one process")
+def test_ctrl_c_ends_the_command_cleanly(tmp_path):
+    command = [sys.executable, "-m", "burnish_engine.cli.main", "bundle", str(tmp_path / "bundle.zip")]
+    with mirror(MadeUpRelease(padding=2_000_000)) as served:
+        served.block_pause_s = 0.5
+        env = os.environ | {"BURNISH_RELEASE": served.address, "BURNISH_RELEASE_KEY": KEY.text().splitlines()[1]}
+        env |= {"PYTHONPATH": os.pathsep.join(sys.path)}
+        with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child:
+            while not any(path.startswith("/files/") for path, _ in served.asked):
+                time.sleep(0.05)
+            child.send_signal(signal.SIGINT)
+            said = child.communicate(timeout=60)[0].decode()
+    assert child.returncode == ExitCode.STOPPED, said
+    assert "Traceback" not in said
+    assert not (tmp_path / "bundle.zip").exists()
 
 
 def test_two_files_of_one_name_do_not_go_along(tmp_path, made):

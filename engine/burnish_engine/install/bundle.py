@@ -125,16 +125,16 @@ def _check_space(folder: Path, content: BundleContent) -> None:
         )
 
 
-def _write(aside: Path, offer: ReleaseOffer, content: BundleContent, folder: Path, meter: Meter) -> None:
-    with zipfile.ZipFile(aside, "w", zipfile.ZIP_STORED) as archive:
+def _write(path: Path, offer: ReleaseOffer, content: BundleContent, folder: Path, meter: Meter) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(_READ_ME, _read_me(offer, content))
         archive.writestr(DESCRIPTION, offer.release.text)
         archive.writestr(SIGNATURE, offer.signature)
         paths = {path.name: path for path in content.packages}
         paths |= {f"{FILES}/{file.name}": folder / file.name for file in content.files}
-        for name, path in paths.items():
-            entry = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
-            with path.open("rb") as source, archive.open(entry, "w") as sink:
+        for name, file in paths.items():
+            entry = zipfile.ZipInfo.from_file(file, name, strict_timestamps=False)
+            with file.open("rb") as source, archive.open(entry, "w") as sink:
                 while block := source.read(_BLOCK_BYTES):
                     meter.check()
                     sink.write(block)

@@ -22,8 +22,8 @@ class _Answer(NamedTuple):
     output: str
     errors: str
 
-    def words(self) -> str:
-        """How it ended, in words."""
+    def ending(self) -> str:
+        """Return how it ended, in words."""
         return f"ended with code {self.code}: {self.errors[-300:]!r}"
 
 
@@ -43,7 +43,7 @@ def try_engine(python: Path, check: Callable[[], object], *, uses_gpu: bool) -> 
     try:
         report = json.loads(done.output.strip().splitlines()[-1])
     except (IndexError, ValueError):
-        report = {"torch_error": f"Python {done.words()}"}
+        report = {"torch_error": f"Python {done.ending()}"}
     problem = trial_problem(
         report, wants_gpu=uses_gpu, must_run_triton=uses_gpu, env=os.environ, remake="Set the engine up again"
     )
@@ -67,7 +67,7 @@ def check_up(python: Path, check: Callable[[], object]) -> None:
         report = json.loads(done.output)
         is_ready, problems = bool(report["ready"]), [str(one) for one in report["problems"]]
     except (ValueError, KeyError, TypeError):
-        is_ready, problems = False, [f"it {done.words()}"]
+        is_ready, problems = False, [f"it {done.ending()}"]
     if not is_ready:
         found = "; ".join(problems) or "it names no reason"
         raise SetupError(f"The new engine's check-up failed: {found}.", "The engine from before stays in use.")

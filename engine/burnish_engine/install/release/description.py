@@ -106,7 +106,7 @@ class Release:
 
     @property
     def order(self) -> tuple[tuple[int, ...], int, int]:
-        """What releases are ordered by: the version's numbers, then 1.0a1 < 1.0rc1 < 1.0 < 1.0.post1."""
+        """Key by which releases are ordered: the version's numbers, then 1.0a1 < 1.0rc1 < 1.0 < 1.0.post1."""
         numbers, rest = re.fullmatch(r"v?([\d.]*)(.*)", self.version.lower(), re.DOTALL).groups()  # type: ignore[union-attr]
         release = [int(part) for part in numbers.split(".") if part]
         while release and not release[-1]:

@@ -11,6 +11,7 @@ the window for aarch64 is made by this script on such a machine.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -52,12 +53,18 @@ def _numpy(python: Path, folder: Path, pin: Pin) -> str:
     """NumPy's wheel without BLAS, compiled unless it is there."""
     wheels = folder / "numpy" / f"{pin.version}-{sys.version_info.major}.{sys.version_info.minor}"
     if not any(wheels.glob("*.whl")):
-        listed = _listed(folder / "numpy.txt", [pin])
-        settings = {"setup-args": f"--native-file={HERE / 'numpy.ini'}", "compile-args": f"-j{os.cpu_count() or 1}"}
-        options = [f"--config-settings={name}={text}" for name, text in settings.items()]
-        source = ["--no-binary", "numpy", "--require-hashes", "-r", listed]
-        _pip(python, "wheel", "--no-deps", "--no-build-isolation", *source, "--wheel-dir", str(wheels), *options)
+        listed = folder / "numpy.txt"
+        listed.write_text(numpy_requirement(pin), encoding="utf-8")
+        source = ["--no-binary", "numpy", "--require-hashes", "-r", str(listed)]
+        _pip(python, "wheel", "--no-deps", "--no-build-isolation", *source, "--wheel-dir", str(wheels))
     return str(next(wheels.glob("*.whl")))
+
+
+def numpy_requirement(pin: Pin) -> str:
+    """NumPy's lines in a requirements file, with how it is compiled: pip's command line does not say it for a file."""
+    settings = (f"setup-args=--native-file={HERE / 'numpy.ini'}", f"compile-args=-j{os.cpu_count() or 1}")
+    lines = [pin.text().rstrip(), *(f"    --config-settings={shlex.quote(one)}" for one in settings)]
+    return " \\\n".join(lines) + "\n"
 
 
 def _listed(path: Path, pins: Sequence[Pin]) -> str:

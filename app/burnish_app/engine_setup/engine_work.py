@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -252,7 +253,8 @@ class EngineWork(QObject):
         self._tick.stop()
         known = None if problem is None else known_error(problem)
         if problem is not None and known is None:
-            known = BurnishError(f"{type(problem).__name__}: {problem}.", tr("Report it, with the set-up's log."))
+            sys.excepthook(type(problem), problem, problem.__traceback__)  # the window writes a report
+            known = BurnishError(f"{type(problem).__name__}: {problem}.", tr("This is a bug: send its report."))
         self._show(note, known)
         if self._folder_in_use() != self._in_use:
             self._in_use = self._folder_in_use()

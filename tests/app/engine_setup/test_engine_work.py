@@ -150,6 +150,20 @@ def test_a_window_closes_though_something_hangs(home, qtbot, monkeypatch):
     assert time.monotonic() - began_s < 30
 
 
+def test_what_nobody_expected_is_reported(home, qtbot, monkeypatch):
+    seen = []
+
+    def fails(*_):
+        raise LookupError("made up")
+
+    monkeypatch.setattr(engine_work, "find_release", fails)
+    monkeypatch.setattr(sys, "excepthook", lambda *caught: seen.append(caught[0]))
+    work = EngineWork()
+    work.find()
+    assert "made up" in done(qtbot, work).problem[0]
+    assert seen == [LookupError]
+
+
 def test_a_window_needs_no_headers_of_its_own_for_an_engine_with_kernels(home, tmp_path, monkeypatch):
     gpu = Gpu("RTX 4090", (8, 9), 24 * 2**30)
     facts = SetupFacts("Linux", "x86_64", (3, 12), gpus=(gpu,), driver=(580,), python_headers=False)

@@ -24,6 +24,7 @@ from burnish_engine.contract.failure_report import failure_report, last_error_fi
 from burnish_engine.contract.paths import user_data_dir
 from burnish_engine.contract.units import file_size, memory_size, plural
 from burnish_engine.hardware.checkup import check_up
+from burnish_engine.install.engines import Engines, engine_home
 
 _FLA_HELPS = "optional: kernels for delta nets, such as Qwen3-Next's, on the plain engine"
 _LABEL = 12  # width of the left column, a space more than "host memory"
@@ -58,7 +59,7 @@ def doctor(
 
 
 def write_report(result: Checkup, recipe: Path | None) -> Path:
-    """Write the file for a bug report: the check-up, versions, the last bug, and what the window's engine last said.
+    """Write the file for a bug report: the check-up, versions, the last bug, and what engine and set-up said.
 
     Args:
         result: check-up of the machine.
@@ -71,7 +72,8 @@ def write_report(result: Checkup, recipe: Path | None) -> Path:
     kernels = [f"kernel {one.name}: {'ok' if one.passed else 'failed'}, {one.detail}" for one in result.kernels]
     lines = [f"{label}: {value}" for label, value in (*_system(result), *_gpus(result.machine))]
     more = {"llama.cpp": result.llama_cpp or "missing", "driver": result.machine.driver or "none"}
-    logs = [last_error_file(), user_data_dir() / "serve.log", user_data_dir() / "studio" / "serve.log"]
+    data = user_data_dir()
+    logs = [last_error_file(), data / "serve.log", data / "studio" / "serve.log", Engines(engine_home(data)).log]
     details = "\n".join([*lines, *kernels, *result.problems, *result.notes])
     return save_report(failure_report("burnish doctor --report", details, logs=logs, recipe=recipe, more=more))
 

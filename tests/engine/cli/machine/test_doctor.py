@@ -109,6 +109,8 @@ def test_a_report_holds_the_check_up_the_last_bug_and_the_windows_log(burnish_ho
     (burnish_home / "last-error.log").write_text("KeyError: /home/jo/acme.jsonl", encoding="utf-8")
     (burnish_home / "studio").mkdir()
     (burnish_home / "studio" / "serve.log").write_text("the engine's last words", encoding="utf-8")
+    (burnish_home / "engine").mkdir()
+    (burnish_home / "engine" / "set-up.log").write_text("error: what uv said", encoding="utf-8")
     machine = gpu_machine("Lamp 9000", 24 * GIB, free=20 * GIB, count=1)
     problems = ["No C compiler was found."]
     result = Checkup(machine=machine, torch="2.13.0", llama_cpp="0.3.36", kernels=[], problems=problems, ready=False)
@@ -119,6 +121,7 @@ def test_a_report_holds_the_check_up_the_last_bug_and_the_windows_log(burnish_ho
         "No C compiler",
         "KeyError: <path>.jsonl",
         "the engine's last words",
+        "what uv said",
         "llama.cpp: 0.3.36",
     ):
         assert part in text

@@ -83,8 +83,10 @@ def _free_disk() -> int:
 
 
 def _on_battery() -> bool:
-    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
-    return battery is not None and battery.power_plugged is False
+    with suppress(AttributeError, OSError):  # the system has no batteries, or shows none, as without /sys
+        battery = psutil.sensors_battery()
+        return battery is not None and battery.power_plugged is False
+    return False
 
 
 def _cpu_name() -> str:

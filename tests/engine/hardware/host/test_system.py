@@ -102,6 +102,16 @@ def test_a_system_without_that_list_leaves_it_unknown(monkeypatch, tmp_path):
     assert system.read_system().bf16_cpu is None
 
 
+def test_a_system_that_shows_no_batteries_has_none(monkeypatch):
+    def fails():
+        raise FileNotFoundError("/sys/class/power_supply")
+
+    monkeypatch.setattr(system, "in_container", lambda: False)
+    monkeypatch.setattr(system, "read_sleep", lambda *, on_battery: (int(on_battery), ""))
+    monkeypatch.setattr(psutil, "sensors_battery", fails, raising=False)
+    assert system.read_system().sleep_after_s == 0
+
+
 def test_a_card_on_the_bus_is_seen_and_a_bus_that_cannot_be_read_is_unknown(monkeypatch, tmp_path):
     monkeypatch.setattr(system, "_PCI_DEVICES", tmp_path / "none")
     assert system.read_system().nvidia_on_bus is None

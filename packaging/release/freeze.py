@@ -98,9 +98,17 @@ def freeze(python: Path, folder: Path) -> Path:
     ]
     subprocess.run(command, check=True)
     window = folder / "frozen" / "burnish-studio"
+    if not _IS_WINDOWS:
+        _strip(window / "_internal")
     if found := problems(window):
         raise SystemExit("The frozen window cannot be released:\n" + "\n".join(found))
     return window
+
+
+def _strip(folder: Path) -> None:
+    """Take the symbols that only debuggers read out of Python and NumPy, which were compiled here or with them."""
+    own = [*folder.glob("libpython*.so*"), *folder.glob("python*/lib-dynload/*.so"), *folder.glob("numpy/**/*.so")]
+    subprocess.run(["strip", "--strip-unneeded", *map(str, own)], check=True)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -106,7 +106,7 @@ def freeze(python: Path, folder: Path) -> Path:
 
 
 def _strip(folder: Path) -> None:
-    """Take the symbols that only debuggers read out of Python and NumPy, which were compiled here or with them."""
+    """Remove the symbols that only debuggers read from Python's libraries, and from NumPy's, which is compiled here."""
     own = [*folder.glob("libpython*.so*"), *folder.glob("python*/lib-dynload/*.so"), *folder.glob("numpy/**/*.so")]
     subprocess.run(["strip", "--strip-unneeded", *map(str, own)], check=True)
 

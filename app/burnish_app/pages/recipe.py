@@ -15,16 +15,15 @@ from burnish_app.engine.question import Question
 from burnish_app.engine.suggestion_follower import SuggestionFollower
 from burnish_app.look.language import tr
 from burnish_app.page_states.recipe import RecipeFacts, page_state
-from burnish_app.recipe.place_text import planned_place
 from burnish_app.recipe.plan_text import run_subject
-from burnish_app.recipe.presets import PRESETS, Preset
+from burnish_app.recipe.presets import Preset
+from burnish_app.recipe.suggested import same_elsewhere
 from burnish_app.state.known_places import REACHED, known_places
 from burnish_app.state.objectives import OBJECTIVE
 from burnish_app.state.preferences import Preferences
 from burnish_app.state.workbench import ReplacedDraft, Workbench
 from burnish_app.widgets.page.page import Page
-from burnish_app.widgets.recipe.fit_card import FitCard
-from burnish_app.widgets.recipe.place_card import PlaceCard
+from burnish_app.widgets.recipe.plan_display import PlanDisplay
 from burnish_app.widgets.recipe.recipe_draft import RecipeDraft
 from burnish_app.widgets.recipe.recipe_editor import RecipeEditor
 from burnish_app.widgets.recipe.recipe_files import RecipeFiles
@@ -72,9 +71,10 @@ class RecipePage(Page):
         self.plans.elsewhere.connect(self._planned_elsewhere)
         self._inspect_timer = QTimer(self, singleShot=True, interval=_INSPECT_AFTER_MS)
         self._inspect_timer.timeout.connect(self._inspection.inspect_dataset)
-        self.fit = FitCard()
         self.settings = RecipeEditor(self.draft.history, self)
         self.form, self.toml = self.settings.form, self.settings.toml
+        self.display = PlanDisplay(bench, self.draft, self.plans, self.there, self.settings.presets)
+        self.fit, self.place = self.display.fit, self.display.place
         self.settings.edited.connect(self._edited)
         self.settings.wanted_all.connect(self._take_all)
         self.settings.view.chosen.connect(self._show_as)
@@ -84,16 +84,16 @@ class RecipePage(Page):
         self.suggestions.progressed.connect(self.settings.busy.set_progress)
         self.plans.other_planned.connect(self.settings.presets.show_plan)
         self.files = RecipeFiles(self, lambda: bench.recipe)
-        self.files.imported.connect(self._imported)
+        self.files.chosen.connect(lambda path: self.take_drop([path]))
         self.files.exported.connect(self._exported)
         self.files.failed.connect(lambda what, remedy: self.banner("error", what, remedy))
         self.add_secondary(tr("Import ..."), self.files.ask_import, "import", "import")
         self.add_secondary(tr("Export ..."), self._export, "export", "export")
         self.side.column.addWidget(self.fit)
-        self.place = PlaceCard(self.there)
         self.side.column.addWidget(self.place)
         self.rewards = RewardsEditor(client, bench, self)
-        self.rewards.rewritten.connect(self._rewrite)
+        self.rewards.rewritten.connect(lambda recipe: self._rewrite(recipe, "reward"))
+        self.rewards.spoiled.connect(lambda: self._spoil("reward"))
         self.column.addWidget(self.rewards.card)
         self.column.addWidget(self.settings)
         self.parts |= {"busy": self.settings.busy}
@@ -151,7 +151,7 @@ class RecipePage(Page):
         self.form.show_case(bench.model, bench.last_dataset, self.there.machine or self._machine, bench.plan)
 
     def _show_copied(self, replaced: ReplacedDraft) -> None:
-        """Say that the recipe is a copy of a run's: its values are kept, and no suggestion is asked for."""
+        """Say that the recipe is a copy of another: its values are kept, and no suggestion is asked for."""
         self._told_copy = replaced
         self.draft.suggested = None
         self.suggestions.keep()
@@ -224,25 +224,37 @@ class RecipePage(Page):
             if key and recipe.preference.objective != self.bench.recipe.preference.objective:
                 key = OBJECTIVE  # chosen now, or while another value was invalid
             self.draft.write(recipe, key)
-            self.plans.ask_soon()  # the value may be the one from before the invalid one
+            self._plan_soon()  # the value may be the one from before the invalid one
             if key == OBJECTIVE:
                 self._refresh_form()  # what is learned is not suggested
                 if self.bench.data_files and not self.suggestions.is_current:
                     self._suggest()  # each objective has a learning rate of its own
             else:
                 self._show_presets()
+            self._show()
         else:
-            self.draft.history.spoil(key)
-            self.plans.drop()
-            self.bench.set_plan(None)
-            self.fit.show_invalid()
+            self._spoil(key)
+
+    def _spoil(self, key: str) -> None:
+        """Predict nothing while a value is invalid."""
+        self.draft.history.spoil(key)
+        self.display.show_invalid()
         self._show()
 
-    def _rewrite(self, recipe: Recipe) -> None:
-        """Change several settings at once, and show them."""
-        self.draft.write(recipe)
+    def _plan_soon(self) -> None:
+        if self._is_valid:
+            self.plans.ask_soon()
+
+    def _rewrite(self, recipe: Recipe, key: str = "") -> None:
+        """Change settings from outside the form, and show them.
+
+        Args:
+            recipe: new recipe.
+            key: field that the person edited, of which quick edits are one change; empty: several.
+        """
+        self.draft.write(recipe, key)
         self._refresh_form()
-        self.plans.ask_soon()
+        self._plan_soon()
         self._show()
 
     def _take_all(self) -> None:
@@ -260,8 +272,13 @@ class RecipePage(Page):
     def _go_to_change(self, done: int) -> None:
         """Undo or redo; an invalid value goes first."""
         history = self.draft.history
-        if self.settings.recipe() is None and done < history.done:
+        if not self._is_valid and done < history.done:
             done = history.before_spoiled
+        self.rewards.drop_edits()
+        replaced = self.bench.replaced
+        if done < 0 and replaced is not None and same_elsewhere(replaced.copy, self.bench.recipe):
+            self._take_back()
+            return
         objective = self.bench.recipe.preference.objective
         self._rewrite(self.draft.go_to(done))
         if self.bench.recipe.preference.objective != objective:
@@ -290,11 +307,13 @@ class RecipePage(Page):
         if name == "recipe" and self.isVisible():  # `shown` does it otherwise
             if self.draft.edited_key is None:
                 self._refresh_form()
-            self.plans.ask_soon()
+            self._plan_soon()
             self._inspect_timer.start()
+        elif name == "replaced" and self.bench.replaced is not None and self.isVisible():
+            self._show_copied(self.bench.replaced)
         elif name == "dataset" and self.bench.dataset is not None and self.isVisible():
             self._show_case()
-            self.plans.ask_soon()
+            self._plan_soon()
 
     def _refresh_form(self) -> None:
         suggestion = self.bench.suggestion
@@ -305,27 +324,10 @@ class RecipePage(Page):
         self._show()
 
     def _planned(self, plan: RunPlan) -> None:
-        self.bench.set_plan(plan)
-        whole = self.bench.recipe.adapter.method == "full"
-        self.fit.show_plan(plan, full_fine_tuning=whole, where=self._place())
-        self.place.show_plan(plan)
-        changed = self.draft.planned_change(plan)
-        if changed is not None:
-            self.fit.change.show_change(*changed)
-        else:
-            self.fit.change.forget()
+        self.display.show_plan(plan)
         self._show_case()
         self._show()
-        self._plan_presets(plan)
-
-    def _plan_presets(self, plan: RunPlan) -> None:
-        """Ask how long the presets take that the recipe has not."""
-        presets = self.draft.with_presets()
-        for preset, recipe in presets.items():
-            if recipe == self.bench.recipe:
-                self.settings.presets.show_plan(preset, plan)
-        if presets:
-            self.plans.ask_others({preset: one for preset, one in presets.items() if one != self.bench.recipe})
+        self.display.plan_presets(plan)
 
     def _place_found(self) -> None:
         """Suggest and plan for another machine, once it said what it is, or for this one, once it is forgotten."""
@@ -334,20 +336,14 @@ class RecipePage(Page):
         self._show_case()
         if self.bench.data_files and self.settings.recipe() is not None and not self.suggestions.is_current:
             self._suggest()
-        self.plans.ask_soon()
+        self._plan_soon()
 
     def _planned_elsewhere(self, where: str) -> None:
-        self.bench.set_plan(None)
-        self.place.show_plan(None)
-        self.fit.show_elsewhere(where)
-        for preset in PRESETS:  # their times were this machine's
-            self.settings.presets.show_plan(preset, None)
+        self.display.show_elsewhere(where)
         self._show()
 
     def _plan_failed(self, failure: Failure) -> None:
-        self.bench.set_plan(None)
-        self.place.show_plan(None)
-        self.fit.show_failure(f"{failure.what} {failure.remedy}".strip())
+        self.display.show_failure(failure)
         self._show()
 
     def _started(self, folder: str) -> None:
@@ -356,13 +352,19 @@ class RecipePage(Page):
             self.go_to.emit("train")
         self._show()
 
-    def _place(self) -> str:
-        return planned_place(self.there.where, self.there.offers)
+    @property
+    def _is_valid(self) -> bool:
+        return self.settings.recipe() is not None and self.rewards.is_valid
+
+    def _problems(self) -> tuple[str, ...]:
+        """Return the keys of what is invalid, as far as they are known."""
+        rewards = () if self.rewards.is_valid else ("reward",)
+        return rewards if self.settings.is_toml else (*rewards, *self.form.problems())
 
     def _facts(self) -> RecipeFacts:
         bench = self.bench
         return RecipeFacts(
-            is_valid=self.settings.recipe() is not None,
+            is_valid=self._is_valid,
             has_data=bool(bench.data_files),
             has_suggestion=bench.suggestion is not None,
             has_run=bool(bench.run),
@@ -375,8 +377,8 @@ class RecipePage(Page):
             subject=run_subject(bench.recipe, bench.model),
             plan=bench.plan,
             where=bench.recipe.devices.where,
-            place=self._place() if self.there.where else "",
-            problems=() if self.settings.is_toml else tuple(self.form.problems()),
+            place=self.display.where if self.there.where else "",
+            problems=self._problems(),
             change="" if self.side.is_beside else self.fit.change.text,
         )
 
@@ -390,7 +392,7 @@ class RecipePage(Page):
         self.settings.show_as(self.bench.recipe, toml=view == "toml")
         self._refresh_form()
         if was_invalid:
-            self.plans.ask_soon()
+            self._plan_soon()
         if not self.suggestions.is_current and self.bench.data_files:  # the text named another model or other data
             self._suggest()
         self._show()
@@ -401,12 +403,10 @@ class RecipePage(Page):
 
     @override
     def take_drop(self, paths: list[str], *, instead: bool = False) -> None:
-        self.files.read(Path(paths[0]))
-
-    def _imported(self, recipe: Recipe) -> None:
-        self.clear_banner()
-        self.bench.set_recipe(recipe)
-        self._suggest()
+        before = self.bench.replaced
+        self.draft_from(Path(paths[0]), Path(paths[0]).name)
+        if self.bench.replaced is not before:  # it could be read, and need not say everything
+            self._suggest()
 
     def _exported(self, path: str) -> None:
         self.banner("success", tr("Written to {path}.").format(path=path), tr("`burnish train` takes it as it is."))

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from burnish_app.look.language import tr
 from burnish_app.wording.numbers import as_sentence, decimal_text
 from burnish_engine.contract.recipe.recipe import Recipe
+from burnish_engine.contract.recipe.recipe_file import recipe_problems
 from burnish_engine.contract.recipe.recipe_reinforce import MOST_REWARDS, RewardKind, RewardSection
 
 
@@ -93,13 +92,14 @@ def reward_lines(recipe: Recipe) -> tuple[RewardLine, ...]:
 
 
 def reward_name(title: str) -> str:
-    """Return what a reward is called: its own name, or its kind's.
+    """Return what a reward is called: its own name, or its kind's, with its number among those of the kind.
 
     Args:
-        title: name of its curve.
+        title: name of its curve, such as "mine", "length" or "length 2".
     """
     named = {str(kind): text.name for kind, text in KINDS.items()}
-    return named.get(title, title)
+    kind, _, number = title.rpartition(" ")
+    return f"{named[kind]} {number}" if kind in named and number.isdecimal() else named.get(title, title)
 
 
 def with_another(lines: Sequence[RewardLine]) -> tuple[RewardLine, ...]:
@@ -126,19 +126,17 @@ def with_rewards(recipe: Recipe, lines: Sequence[RewardLine]) -> tuple[Recipe | 
     Returns:
         The recipe, None where it would be invalid, and what is wrong with which line; -1: with all of them.
     """
-    sections, problems = list[RewardSection](), dict[int, str]()
-    for place, line in enumerate(_named(lines)):
-        try:
-            sections.append(RewardSection.model_validate(line.values()))
-        except ValidationError as error:
-            problems[place] = _problem(error)
-    if problems:
-        return None, problems
-    values = recipe.model_dump() | {"reward": [one.model_dump() for one in sections]}
-    try:
+    values = recipe.model_dump() | {"reward": [line.values() for line in _named(lines)]}
+    problems = recipe_problems(values)
+    if not problems:
         return Recipe.model_validate(values), {}
-    except ValidationError as error:
-        return None, {-1: _problem(error)}
+    found = dict[int, str]()
+    for key, text in problems.items():
+        section, _, place = key.partition(".")
+        is_line = section == "reward" and place.isdecimal()
+        said = text.removeprefix(key).removeprefix(".").strip() if is_line else text
+        found.setdefault(int(place) if is_line else -1, as_sentence(said))
+    return None, found
 
 
 def _named(lines: Sequence[RewardLine]) -> list[RewardLine]:
@@ -174,10 +172,3 @@ def _number(text: str, kind: type[int] | type[float]) -> Any:
         return kind(text)
     except ValueError:
         return text
-
-
-def _problem(error: ValidationError) -> str:
-    first = error.errors()[0]
-    text = str(first["msg"]).removeprefix("Value error, ")
-    where = f"{first['loc'][0]}: " if first["loc"] and first["type"] != "value_error" else ""
-    return as_sentence(f"{where}{text}")

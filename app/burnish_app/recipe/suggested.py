@@ -63,9 +63,9 @@ def suggested_recipe(suggestion: Suggestion | None) -> Recipe | None:
 
 
 def same_elsewhere(before: Recipe, after: Recipe) -> bool:
-    """Whether two recipes agree on all that other pages own, such as the model and the data files."""
+    """Whether two recipes agree on all that other pages alone change, such as the model and the data files."""
     old, new = before.model_dump(), after.model_dump()
-    return all(_get(old, key) == _get(new, key) for key in kept_elsewhere())
+    return all(_get(old, key) == _get(new, key) for key in kept_elsewhere() - {"reward"})
 
 
 def _get(values: dict[str, Any], key: str) -> Any:

@@ -35,12 +35,14 @@ class ReplacedDraft(NamedTuple):
     """The recipe that a copy of a run's took the place of.
 
     Attributes:
-        source: name of the run.
+        source: name of the run, or of the recipe's file.
         former: recipe before.
+        copy: recipe that took its place.
     """
 
     source: str
     former: Recipe
+    copy: Recipe
 
 
 class Workbench(QObject):
@@ -201,13 +203,13 @@ class Workbench(QObject):
         self._notify("duelists")
 
     def draft_copy(self, recipe: Recipe, source: str) -> None:
-        """Make a copy of a run's recipe the draft; the former draft can be taken back.
+        """Make a copy of another recipe the draft; the former draft can be taken back.
 
         Args:
-            recipe: recipe of the run.
-            source: name of the run.
+            recipe: recipe of a run or of a file.
+            source: name of the run, or of the file.
         """
-        self._replaced = ReplacedDraft(source, self._recipe)
+        self._replaced = ReplacedDraft(source, self._recipe, recipe)
         self.set_recipe(recipe)
         self._notify("replaced")
 

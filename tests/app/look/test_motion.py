@@ -4,6 +4,7 @@ import pytest
 from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from burnish_app.look.motion import fade_in, glide, is_reduced, set_motion, system_reduces_motion, unfold
+from burnish_app.look.tokens import MOTION_MS
 from burnish_app.widgets.basic.text import Value, body
 
 pytestmark = pytest.mark.gui
@@ -68,6 +69,22 @@ def test_a_figure_is_its_new_value_at_once_whatever_it_shows_on_the_way(qtbot, p
     assert value.accessibleDescription() == "1.000"
     shown = value.findChildren(QLabel)[1]
     qtbot.waitUntil(lambda: shown.text() == "1.000")
+
+
+@pytest.mark.parametrize("then", [("–", None), ("1.2", "GB"), ("4.50", None)], ids=["none", "unit", "another"])
+def test_a_figure_that_changes_while_it_runs_ends_on_its_newest_value(qtbot, part, then):
+    set_motion("full")
+    value = Value("Size", "MB")
+    part.parentWidget().layout().addWidget(value)
+    value.show()
+    value.set("900")
+    value.set("950")
+    value.set(*then)
+    shown = value.findChildren(QLabel)[1]
+    if then[1]:
+        assert shown.text() == "1.2", "a number of another unit is none to run from"
+    qtbot.wait(2 * MOTION_MS)
+    assert shown.text() == value.text == then[0]
 
 
 def test_a_cover_that_fades_goes_and_is_none_where_motion_is_reduced(qtbot, part):

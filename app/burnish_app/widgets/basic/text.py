@@ -270,14 +270,11 @@ class Value(QWidget):
         return self._shown
 
     def _roll(self, before: str) -> None:
-        """Let the number run to its new value, where both are plain numbers."""
-        decimals = self._shown.partition(".")[2]
+        """Let the number run to its new value; at once where one of both is no plain number."""
         is_plain = all(one.replace(".", "", 1).isdecimal() for one in (before, self._shown))
-        if not is_plain:
-            self._figure.setText(self._shown)
-            return
-        digits = len(decimals)
-        glide(self, float(before), float(self._shown), lambda value: self._figure.setText(f"{value:.{digits}f}"))
+        start, end = (float(before), float(self._shown)) if is_plain else (0.0, 0.0)
+        digits, shown = len(self._shown.partition(".")[2]), self._shown
+        glide(self, start, end, lambda value: self._figure.setText(shown if value == end else f"{value:.{digits}f}"))
 
     def set(self, figure: str, unit: str | None = None, *, tone: Look = "") -> None:
         """Replace the number.
@@ -287,11 +284,13 @@ class Value(QWidget):
             unit: new unit; None keeps the old one.
             tone: look whose color marks the number as good, doubtful or bad.
         """
-        if self._shown != figure:
-            before, self._shown = self._shown, figure
-            self._roll(before)
-        if unit is not None and self._unit.text() != unit:
+        before_unit, before = self._unit.text(), self._shown
+        if unit is not None and before_unit != unit:
             self._unit.setText(unit)
+            before = ""  # 900 MB do not run to 1 GB
+        if before != figure:
+            self._shown = figure
+            self._roll(before)
         set_tone(self._figure, tone)
         self.setAccessibleDescription(f"{figure} {self._unit.text()}".strip())
 

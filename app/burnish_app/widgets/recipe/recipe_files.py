@@ -1,4 +1,4 @@
-"""Recipes as files: asks for one, reads it or writes it."""
+"""Recipes as files: asks which one to read, or writes one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from burnish_app.look.language import tr
 from burnish_engine.contract.errors import BurnishError
 from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.contract.recipe.recipe_file import dump_recipe, load_recipe
+from burnish_engine.contract.recipe.recipe_file import dump_recipe
 
 
 class RecipeFiles(QObject):
@@ -23,12 +23,12 @@ class RecipeFiles(QObject):
         current: function that returns the recipe to export.
 
     Attributes:
-        imported: signal with the `Recipe` of a file, which replaces the page's.
+        chosen: signal with the path of a file that is to be read.
         exported: signal with the path of a file that was written.
         failed: signal with what happened and what to do about it.
     """
 
-    imported = Signal(object)
+    chosen = Signal(str)
     exported = Signal(str)
     failed = Signal(str, str)
 
@@ -38,20 +38,11 @@ class RecipeFiles(QObject):
 
     def ask_import(self) -> None:
         """Ask for the file to read."""
-        self._ask(tr("Import a recipe"), self.read, QFileDialog.AcceptMode.AcceptOpen)
+        self._ask(tr("Import a recipe"), lambda path: self.chosen.emit(str(path)), QFileDialog.AcceptMode.AcceptOpen)
 
     def ask_export(self) -> None:
         """Ask for the file to write."""
         self._ask(tr("Export the recipe"), self.write, QFileDialog.AcceptMode.AcceptSave)
-
-    def read(self, path: Path) -> None:
-        """Read a whole recipe (model, data and settings) from a file."""
-        try:
-            recipe = load_recipe(path)
-        except BurnishError as error:
-            self.failed.emit(error.what, error.remedy)
-        else:
-            self.imported.emit(recipe)
 
     def write(self, path: Path) -> None:
         """Write the recipe to a file, with a comment on every key."""

@@ -37,7 +37,7 @@ from burnish_app.widgets.basic.buttons import FoldedContent
 from burnish_app.widgets.basic.layouts import fill, lay_out_now
 from burnish_app.widgets.basic.text import body, caption
 from burnish_app.widgets.recipe.fields.field_group import FieldGroup, not_as_suggested
-from burnish_app.widgets.recipe.fields.field_row import FieldRow, is_undo_override
+from burnish_app.widgets.recipe.fields.field_row import FieldRow, leave_to_page
 from burnish_app.wording.numbers import plural
 from burnish_engine.contract.facts.advice import ModelFacts, RunPlan
 from burnish_engine.contract.facts.facts import DatasetFacts
@@ -349,10 +349,7 @@ class _SearchLine(QLineEdit):
 
     def event(self, event: QEvent) -> bool:
         """Leave undo and redo to the page."""
-        if is_undo_override(event):
-            event.ignore()
-            return True
-        return super().event(event)
+        return leave_to_page(self, event) or super().event(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Empty the line by Escape."""

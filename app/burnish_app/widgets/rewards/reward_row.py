@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import QEvent, QObject, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from burnish_app.look.language import tr
@@ -11,6 +11,7 @@ from burnish_app.recipe.rewards import KINDS, RewardLine
 from burnish_app.widgets.basic.buttons import quiet
 from burnish_app.widgets.basic.layouts import fill
 from burnish_app.widgets.basic.text import ShorteningBox, caption
+from burnish_app.widgets.recipe.fields.field_row import leave_to_page
 from burnish_engine.contract.recipe.recipe_reinforce import RewardKind
 
 _KIND_PX, _WEIGHT_PX = 176, 64
@@ -45,6 +46,8 @@ class RewardRow(QWidget):
         self.remove = quiet("", self.removed.emit, "trash")
         self.remove.setAccessibleName(tr("Remove the reward"))
         self.remove.setToolTip(tr("Remove the reward"))
+        for field in (self.kind, self.setting, self.weight):
+            field.installEventFilter(self)
         self._problem = caption("", "error")
         self._problem.hide()
         edits = fill(
@@ -80,6 +83,10 @@ class RewardRow(QWidget):
         self.remove.setEnabled(can_remove)
         self._problem.setText(problem)
         self._problem.setVisible(bool(problem))
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Leave undo, redo and the wheel to the page."""
+        return leave_to_page(watched, event) or super().eventFilter(watched, event)
 
     def _choose(self, kind: RewardKind) -> None:
         chosen = self.line.of_kind(kind)

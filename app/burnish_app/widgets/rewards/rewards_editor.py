@@ -29,10 +29,12 @@ class RewardsEditor(QObject):
 
     Attributes:
         rewritten: signal with the recipe whose rewards were edited.
+        spoiled: signal without arguments, emitted when an edit made a reward invalid.
         card: card of the rewards.
     """
 
     rewritten = Signal(object)
+    spoiled = Signal()
 
     def __init__(self, client: EngineClient, bench: Workbench, parent: QObject) -> None:
         super().__init__(parent)
@@ -56,12 +58,22 @@ class RewardsEditor(QObject):
         self._failure = ""
         self._tried: Recipe | None = None
 
+    @property
+    def is_valid(self) -> bool:
+        """Whether the recipe has the rewards that are shown."""
+        return not (self._problems and self._bench.recipe.preference.learns_rewards)
+
+    def drop_edits(self) -> None:
+        """Show the rewards of the recipe at the next `show_recipe`, not what is typed."""
+        self._rewards = None
+
     def show_recipe(self, recipe: Recipe) -> None:
         """Show the rewards of a recipe; as they are typed, as long as they are the same."""
         if recipe.reward != self._rewards:
             self._rewards, self._lines, self._problems = recipe.reward, reward_lines(recipe), {}
-        if self._tried is not None and _judged(recipe) != _judged(self._tried):
+        if self._tried is not None and (self._problems or _judged(recipe) != _judged(self._tried)):
             self._trial, self._failure, self._tried = None, "", None
+            self._question.drop()
         self.card.apply(
             rewards_state(
                 RewardFacts(
@@ -82,6 +94,8 @@ class RewardsEditor(QObject):
         if recipe is not None:
             self._rewards = recipe.reward
             self.rewritten.emit(recipe)
+        else:
+            self.spoiled.emit()
         self.show_recipe(self._bench.recipe)
 
     def _try(self) -> None:

@@ -156,3 +156,19 @@ def test_ctrl_f_searches_the_settings(qtbot, page):
     edit.setFocus()
     qtbot.keyClick(edit, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
     assert page.form.search.hasFocus()
+
+
+def test_a_recipe_that_is_dropped_gives_way_to_the_draft_by_undo(qtbot, page, bench, tmp_path):
+    before, file = bench.recipe, tmp_path / "other.toml"
+    file.write_text('name = "other"\n[data]\nfiles = ["b.jsonl"]\n[adapter]\nrank = 64\n', encoding="utf-8")
+    page.take_drop([str(file)])
+    assert (bench.recipe.name, bench.recipe.adapter.rank) == ("other", 64)
+    assert "other.toml" in page.shown_banner.what
+    qtbot.waitUntil(lambda: bench.suggestion is not None)
+    assert bench.recipe.adapter.rank == 64, "the file says so"
+    page.form.row("name").editor.setFocus()
+    qtbot.keyClick(page.form.row("name").editor, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert bench.recipe == before
+    bench.set_data_files(["/data/another.jsonl"])
+    page.settings.changes.undo()
+    assert bench.data_files == ["/data/another.jsonl"]

@@ -178,7 +178,7 @@ def test_recipes_are_exported_and_imported(qtbot, answers, page, bench, tmp_path
     assert bench.recipe.train.epochs == 6.0
     assert page.form.row("train.epochs").value() == 6.0
     file.write_text("[train]\nepochs = 'x'\n", encoding="utf-8")
-    page.files.read(file)
+    page.take_drop([str(file)])
     assert "train.epochs" in page.shown_banner.what
 
 

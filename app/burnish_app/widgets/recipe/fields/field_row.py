@@ -37,11 +37,22 @@ _AREA_PX = 280
 _UNDONE_BY = (QKeySequence.StandardKey.Undo, QKeySequence.StandardKey.Redo)
 
 
-def is_undo_override(event: QEvent) -> bool:
-    """Whether a field is asked if it wants the keys of undo or redo for itself, which are the page's."""
-    if event.type() != QEvent.Type.ShortcutOverride or not isinstance(event, QKeyEvent):
-        return False
-    return any(event.matches(key) for key in _UNDONE_BY)
+def leave_to_page(watched: QObject, event: QEvent) -> bool:
+    """Leave to the page what is the page's: undo and redo, of changes of all fields, and the wheel, which scrolls.
+
+    Args:
+        watched: field that the event is sent to.
+        event: event.
+
+    Returns:
+        Whether the event is the page's, so that the field gets nothing of it.
+    """
+    is_pages = isinstance(watched, QComboBox) and event.type() == QEvent.Type.Wheel
+    if event.type() == QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent):
+        is_pages = any(event.matches(key) for key in _UNDONE_BY)
+    if is_pages:
+        event.ignore()
+    return is_pages
 
 
 class FieldRow(QWidget):
@@ -189,14 +200,8 @@ class FieldRow(QWidget):
         self.edited.emit()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Leave undo and redo to the page, which undoes changes of all fields; and the wheel, which scrolls."""
-        if is_undo_override(event):
-            event.ignore()
-            return True
-        if event.type() == QEvent.Type.Wheel and isinstance(watched, QComboBox):
-            event.ignore()
-            return True
-        return super().eventFilter(watched, event)
+        """Leave undo, redo and the wheel to the page."""
+        return leave_to_page(watched, event) or super().eventFilter(watched, event)
 
     def _make_editor(self) -> QCheckBox | QComboBox | QPlainTextEdit | QLineEdit | NumberBox | PlaceBox:
         kind = self.field.kind

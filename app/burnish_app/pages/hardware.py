@@ -15,6 +15,7 @@ from burnish_app.look.fonts import scaled_width
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX, UNIT
 from burnish_app.state.preferences import studio_dir
+from burnish_app.state.saved.checked_hardware import is_checked
 from burnish_app.state.workbench import Workbench
 from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear
@@ -65,7 +66,12 @@ class HardwarePage(Page):
         self.fits.hide()
         self._machines = Question(client, self, self._found, self._machine_failed)
         self._doctor = Question(
-            client, self, self._checked, self.failed, progressed=self._check_advanced, changed=self._check_changed
+            client,
+            self,
+            self._checked,
+            self._check_failed,
+            progressed=self._check_advanced,
+            changed=self._check_changed,
         )
         self._capacity = Question(
             client,
@@ -93,6 +99,7 @@ class HardwarePage(Page):
         self.check_button = self.add_secondary(tr("Check again"), self.check, "pulse")
         self.check_button.setToolTip(tr("Runs the check-up anew: real kernels, on this machine."))
         self._restore()
+        bench.changed.connect(self._follow_bench)
 
     @property
     def checkup_file(self) -> Path:
@@ -142,11 +149,10 @@ class HardwarePage(Page):
 
     def _found(self, result: Result) -> None:
         self._await(awaits=False)
-        self._machine = result.machine
-        if result.machine and self._checkup and _hardware(result.machine) != _hardware(self._checkup.machine):
-            self._checkup = None  # it was of other hardware, or of another driver
-            self.check()
+        was_checked, self._machine = self._checkup is not None, result.machine
         self._show()
+        if was_checked and self._checkup is None:
+            self.check()
         self._ask_what_fits()
 
     def _ask_what_fits(self) -> None:
@@ -174,13 +180,29 @@ class HardwarePage(Page):
             self._save(result.checkup)
         self._show()
 
+    def _check_failed(self, failure: Failure) -> None:
+        """Show why the newest check-up failed; that a former one passed says nothing any more."""
+        self._checkup = None
+        self._show()
+        self.failed(failure)
+
     def _check_changed(self) -> None:
         self._report()
         self._checking.setVisible(self._doctor.is_waiting)
         self.check_button.setEnabled(not self._doctor.is_waiting)
         self._show_status()
 
+    def _follow_bench(self, name: str) -> None:
+        """Show the machine as Start found it."""
+        if name == "machine" and self.bench.machine is not None and self.bench.machine is not self._machine:
+            self._machine, self._checkup = self.bench.machine, self.bench.checkup
+            self._show()
+
     def _show_status(self) -> None:
+        if self._checkup is not None:
+            self.set_state(*((tr("Ready"), "success") if self._checkup.ready else (tr("Not ready"), "error")))
+        else:
+            self.set_state("")
         if self._doctor.is_waiting:
             self.set_status("busy")
         elif self._doctor.failure is not None:
@@ -192,6 +214,8 @@ class HardwarePage(Page):
 
     def _show(self) -> None:
         machine = self._machine
+        if not is_checked(self._checkup, machine):
+            self._checkup = None  # it was of other hardware, or of another driver
         self.bench.set_machine(machine, self._checkup)
         clear(self._content)
         clear(self._rest)
@@ -202,7 +226,6 @@ class HardwarePage(Page):
         first: list[QWidget] = []
         if self._checkup is not None:
             first.append(_verdict_card(self._checkup, self._checked_at))
-            self.set_state(*((tr("Ready"), "success") if self._checkup.ready else (tr("Not ready"), "error")))
         first += [_problem_card(machine.gpu_problem)] if machine.gpu_problem else []
         is_live = len(machine.gpus) == 1 and not self.live.isHidden()
         gpus: list[QWidget] = [GpuCard(gpu, machine, is_live=is_live) for gpu in machine.gpus]
@@ -238,7 +261,7 @@ class HardwarePage(Page):
             self._checked_at = self.checkup_file.stat().st_mtime
         except (OSError, ValidationError):
             return  # never checked, or by another version: it is checked again
-        self._machine = self._checkup.machine
+        self._machine = self.bench.machine or self._checkup.machine
         self._show()
 
 
@@ -254,11 +277,6 @@ def _no_gpu_card() -> QWidget:
     card.body.addWidget(body(_ON_THE_CPU))
     card.body.addStretch(1)
     return card
-
-
-def _hardware(machine: MachineFacts) -> tuple[object, ...]:
-    """Return the hardware that a check-up is valid for: processor, driver and GPUs, without free memory."""
-    return machine.cpu, machine.driver, [(gpu.name, gpu.vram_total_bytes) for gpu in machine.gpus]
 
 
 def _verdict_card(checkup: Checkup, checked_at: float) -> QWidget:

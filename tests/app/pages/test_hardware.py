@@ -211,3 +211,15 @@ def test_looking_again_asks_again_and_keeps_what_is_shown_meanwhile(qtbot, answe
     qtbot.waitUntil(lambda: "48.0 GiB of system memory" in words(page))
     assert page.fits.models.rowCount() == 2
     assert "Speed:" not in words(page)
+
+
+def test_nothing_is_ready_once_its_newest_check_up_failed(held, held_window):
+    held_window.go_to("hardware")
+    page, machine = held_window.page("hardware"), machines.machine(machines.gpu())
+    held.answer("doctor", checkup=machines.checkup(machine))
+    assert page.state_pill.text() == "Ready"
+    page.check()
+    held.fail("doctor", "The driver hangs.")
+    assert page.state_pill.isHidden()
+    assert held_window.bench.checkup is None
+    assert "Ready to train" not in words(page)

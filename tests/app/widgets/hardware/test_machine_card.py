@@ -34,6 +34,28 @@ def test_it_asks_what_the_machine_is_where_that_is_not_known(qtbot, answers, win
     assert len(answers.asked("machine")) == asked
 
 
+def test_a_check_up_of_former_hardware_is_none(held, held_window):
+    bench, card = held_window.bench, held_window.page("start").machine
+    hardware = held_window.page("hardware")
+    former = machines.machine(machines.gpu())
+    bench.set_machine(former, machines.checkup(former))
+    assert card.verdict.text() == "Ready"
+    held.answer("machine", machine=machines.pair())
+    assert card.device.text() == "2 x NVIDIA GeForce RTX 4090, 48.0 GiB"
+    assert card.verdict.text() == "Not checked yet"
+    assert bench.checkup is None
+    assert hardware.state_pill.isHidden()
+
+
+def test_it_says_why_the_machine_could_not_be_inspected(held, held_window):
+    card = held_window.page("start").machine
+    held.fail("machine", "nvidia-smi does not answer.", "Restart the machine.")
+    assert "nvidia-smi does not answer." in card.device.text()
+    card.ask()
+    held.answer("machine", machine=machines.pair())
+    assert card.device.text() == "2 x NVIDIA GeForce RTX 4090, 48.0 GiB"
+
+
 def test_the_step_start_has_the_status_of_the_check_up(qtbot, answers, window):
     machine = machines.machine(machines.gpu())
     answers.result("machine", machine=machine)

@@ -35,10 +35,10 @@ def main() -> int:
     app.setDesktopFileName(DESKTOP_NAME)
     _name_on_windows()
     given = [typed_path(text) for text in app.arguments()[1:]]
+    BugNotice(app).install()
     instance = SingleInstance(app)
     if instance.hand_over(given):
         return 0
-    BugNotice(app).install()
     collector = GarbageCollector(app)
     preferences = Preferences()
     theme = Theme(app, preferences.theme, preferences.text_percent)

@@ -72,6 +72,17 @@ def test_only_one_panel_lies_over_the_page(qtbot, watched):
     assert not watched.activity.panel.isVisible()
 
 
+def test_the_hardwares_panel_fits_the_window_and_reaches_the_edges_of_a_narrow_one(qtbot, watched):
+    panel = watched.hardware.panel
+    for width in (744, 1280, 1920):
+        watched.resize(width, 800)
+        watched.sidebar.hardware.click()
+        assert watched.rect().contains(panel.geometry())
+        reaches = panel.geometry().right() == watched.rect().right()
+        assert reaches == (width == 744), width
+        qtbot.keyClick(panel, Qt.Key.Key_Escape)
+
+
 @pytest.mark.full
 def test_what_goes_on_is_stopped_from_the_list(qtbot, watched, answers):
     answers.result("command", done=True)

@@ -366,6 +366,27 @@ def shown_window(code):
     return json.loads(done.stdout), done.stderr
 
 
+_BROKEN = """
+import sys
+import burnish_app.__main__ as start, burnish_app.launch.single_instance as launch
+def broken(self, paths):
+    raise ValueError("no lock")
+launch.SingleInstance.hand_over = broken
+sys.exit(start.main())
+"""
+
+
+@pytest.mark.full
+def test_a_bug_before_the_window_is_shown_is_reported_too(burnish_home):
+    environment = {**os.environ, "QT_QPA_PLATFORM": "offscreen"}
+    done = subprocess.run(
+        [sys.executable, "-c", _BROKEN], env=environment, capture_output=True, timeout=300, check=False
+    )
+    assert done.returncode == 1
+    reports = list((burnish_home / "reports").glob("*.txt"))
+    assert ["no lock" in report.read_text(encoding="utf-8") for report in reports] == [True]
+
+
 def test_the_studio_shows_itself_before_torch_charts_schemas_and_pages_are_loaded(burnish_home):
     told, said = shown_window(_STUDIO)
     late = {"torch", "transformers", "triton", "pyqtgraph", "numpy", "pydantic", "tomlkit"}

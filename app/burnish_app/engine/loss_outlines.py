@@ -1,10 +1,15 @@
-"""Reads rough outlines of runs' loss curves, for small drawings: a few dozen losses of each run, in a thread."""
+"""Reads rough outlines of runs' curves, for small drawings: a few dozen values of each run, in a thread.
+
+The curve is that of the loss; of a run that learns from rewards, whose loss says nothing, it is that of the reward.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
@@ -17,6 +22,7 @@ _POINTS = 60
 _PIECE_BYTES = 4096
 _WHOLE_BYTES = 512 * 1024  # a file of this size is read as a whole
 _MARK = b'"type":"step"'
+_REWARD = re.compile(rb'"type":"rewards","step":\d+,"reward":(-?\d[^,]*),')
 
 
 class LossOutlines(QObject):
@@ -61,7 +67,7 @@ class LossOutlines(QObject):
 
 
 def loss_outline(events: Path) -> tuple[float, ...]:
-    """Read a few dozen losses of a run, evenly from its events file, without reading all of a long one.
+    """Read a few dozen losses, or rewards, of a run, evenly from its events file, without reading all of a long one.
 
     Args:
         events: path of the events file.
@@ -74,17 +80,25 @@ def loss_outline(events: Path) -> tuple[float, ...]:
         return ()
     with events.open("rb") as file:
         if size <= _WHOLE_BYTES:
-            losses = [loss for line in file if (loss := _loss_of(line)) is not None]
-            every = max(len(losses) // _POINTS, 1)
-            return tuple(losses[::every])
-        losses = []
+            content = file.read()
+            values = _rewards(content) or list(_losses(content.split(b"\n")))
+            return tuple(values[:: max(len(values) // _POINTS, 1)])
+        losses, rewards = list[float](), list[float]()
         for number in range(_POINTS):
             file.seek(number * (size - _PIECE_BYTES) // (_POINTS - 1))
-            lines = file.read(_PIECE_BYTES).split(b"\n")[1:-1]
-            loss = next((loss for line in lines if (loss := _loss_of(line)) is not None), None)
-            if loss is not None:
-                losses.append(loss)
-        return tuple(losses)
+            piece = file.read(_PIECE_BYTES)
+            rewards += _rewards(piece)[:1]
+            losses += islice(_losses(piece.split(b"\n")[1:-1]), 1)
+        return tuple(rewards or losses)
+
+
+def _rewards(content: bytes) -> list[float]:
+    """Return the mean rewards that are named in a piece of the events."""
+    return [float(reward) for reward in _REWARD.findall(content)]
+
+
+def _losses(lines: Iterable[bytes]) -> Iterator[float]:
+    return (loss for line in lines if (loss := _loss_of(line)) is not None)
 
 
 def _loss_of(line: bytes) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from burnish_app.look.language import tr
-from burnish_app.wording.numbers import decimal_text
+from burnish_app.wording.numbers import reward_text
 from burnish_engine.contract.run.events import JudgedGroup, RewardsGiven
 
 
@@ -69,10 +69,6 @@ def judged_replies_state(given: Sequence[RewardsGiven], wanted: int | None) -> J
 
 
 def _group(title: str, group: JudgedGroup) -> GroupText:
-    named = tr("{title}, mean reward {reward}").format(title=title, reward=_figure(group.reward))
-    replies = tuple((_figure(one.reward), one.reply.strip() or tr("(empty)")) for one in group.replies)
+    named = tr("{title}, mean reward {reward}").format(title=title, reward=reward_text(group.reward))
+    replies = tuple((reward_text(one.reward), one.reply.strip() or tr("(empty)")) for one in group.replies)
     return GroupText(named, group.prompt.strip(), replies)
-
-
-def _figure(value: float) -> str:
-    return decimal_text(round(value, 2))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from burnish_app.look.language import tr
 from burnish_app.page_states.page_state import ButtonState
 from burnish_app.recipe.rewards import RewardLine, can_add, reward_name
-from burnish_app.wording.numbers import decimal_text, percent
+from burnish_app.wording.numbers import percent, reward_text
 from burnish_app.wording.run_text import Tone
 from burnish_engine.contract.serve.reward_trial import RewardTrial, TriedRow
 
@@ -129,7 +129,7 @@ def _verdict(known: RewardFacts) -> tuple[str, Tone]:
         return tr("No reply is rewarded by: {names}.").format(names=named), "warning"
     right = sum(row.sum > trial.mean for row in trial.rows) / len(trial.rows)
     text = tr("Mean reward {mean} ± {spread}; {share} of the replies are better than that.")
-    return text.format(mean=_figure(trial.mean), spread=_figure(trial.spread), share=percent(right)), "success"
+    return text.format(mean=reward_text(trial.mean), spread=reward_text(trial.spread), share=percent(right)), "success"
 
 
 def _tried(rows: Sequence[TriedRow]) -> tuple[TriedText, ...]:
@@ -148,14 +148,10 @@ def _text_of(row: TriedRow, best: float, *, is_flat: bool) -> TriedText:
     return TriedText(
         asked=f"{_short(row.prompt, from_end=True)}  →  {_short(row.wanted)}",
         reply=reply if row.ended else tr("{reply} (cut)").format(reply=reply),
-        total=_figure(row.sum),
-        parts="  ·  ".join(f"{reward_name(name)} {_figure(value)}" for name, value in row.rewards.items()),
+        total=reward_text(row.sum),
+        parts="  ·  ".join(f"{reward_name(name)} {reward_text(value)}" for name, value in row.rewards.items()),
         tone=tone,
     )
-
-
-def _figure(value: float) -> str:
-    return decimal_text(round(value, 2))
 
 
 def _short(text: str, *, from_end: bool = False) -> str:

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QGridLayout
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.loss_outlines import LossOutlines
-from burnish_app.look.fonts import scaled_width
+from burnish_app.look.fonts import scaled, scaled_width
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import GAP_PX
 from burnish_app.page_states.start import page_state
@@ -30,8 +30,8 @@ from burnish_engine.contract.paths import RunPaths
 from burnish_engine.contract.serve.replies import RunSummary
 
 _CARD_PX = 220
-_WIDE_PX = 540
-"""Least width of the newest run and of the list of runs where they stand side by side."""
+_WIDE_PX = 480
+"""Least width of the newest run and of the list of runs where they stand side by side, at 100 % text size."""
 _RECENT = 5
 
 
@@ -78,7 +78,9 @@ class StartPage(Page):
         self.to_continue = RunToContinue()
         self.to_continue.opened.connect(self._open)
         pair = (self.to_continue, self.recent)
-        self.column.addLayout(columns_layout(pair, GAP_PX, line_px=GAP_PX, even=True, fill=True, least_px=_WIDE_PX))
+        self.column.addLayout(
+            columns_layout(pair, GAP_PX, line_px=GAP_PX, even=True, fill=True, least_px=scaled(_WIDE_PX))
+        )
         self.column.addLayout(columns_layout(cards, GAP_PX, line_px=GAP_PX, even=True, fill=True))
         self.parts |= {"goes_on": self.to_continue, "recent": self.recent}
         self.machine = MachineCard(client, bench)

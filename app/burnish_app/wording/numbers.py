@@ -102,6 +102,11 @@ def _rounded(seconds: float) -> float:
     return 5.0 * round(seconds / 5.0) if 20.0 <= seconds < 90.0 else seconds
 
 
+def reward_text(reward: float | None) -> str:
+    """Format a reward, or a sum of rewards; empty: there is none."""
+    return "" if reward is None else decimal_text(round(reward, 2))
+
+
 def speed_figure(tokens_per_s: float) -> str:
     """Format tokens per second for a column of them, with one decimal below 10.
 

@@ -19,6 +19,7 @@ from burnish_engine.contract.run.events import (
     PhaseProgress,
     PlanMade,
     ProgressUnit,
+    RewardsGiven,
     RunEnded,
     Warned,
 )
@@ -74,6 +75,8 @@ class Recorder:
             self.predict(event.run_s, 0.0)
         if isinstance(event, EvaluationDone) and event.accuracy is not None:
             self.update(accuracy=event.accuracy, margin=event.margin)
+        if isinstance(event, RewardsGiven):
+            self.update(reward=event.reward if math.isfinite(event.reward) else None)
         written = self._events.write(event)
         for observe in self._observers:
             observe(written)

@@ -11,6 +11,7 @@ from app.page_scenes.screenshots import scene, settle
 from PySide6.QtWidgets import QScrollArea
 
 from burnish_app.state.objectives import with_objective
+from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.contract.serve.reward_trial import RewardTrial
 
 
@@ -28,7 +29,8 @@ def data_rewards(window):
 def _rewards(window):
     page = _recipe(window, facts.plan(), edit=False)
     window.bench.set_dataset(sums())
-    page._rewrite(with_objective(window.bench.recipe, "grpo", "prompt_completion", sums().report.task))
+    unscored = window.bench.recipe.model_copy(update={"task": TaskSection()})
+    page._rewrite(with_objective(unscored, "grpo", "prompt_completion", sums().report.task))
     page.suggestions.cancel()
     page._planned(facts.plan())
     page.plans.drop()

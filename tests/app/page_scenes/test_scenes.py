@@ -66,8 +66,10 @@ def test_a_scene_is_drawn_and_is_not_blank(name, qtbot, theme, tmp_path, monkeyp
 
 LARGE = (
     "start-names", "hardware-fits", "hardware-pair", "model-adapter", "model-busy", "model-done", "data-names",
-    "data-preferences", "recipe-done", "recipe-optimizer", "recipe-there", "train-checking", "train-elsewhere_waits",
-    "train-finished", "train-pinned", "train-placed", "train-ranks", "try_out-done", "try_out-three", "try_out-voted",
+    "data-preferences", "recipe-done", "recipe-optimizer", "recipe-rewards", "recipe-there", "train-checking",
+    "train-elsewhere_waits",
+    "train-finished", "train-pinned", "train-placed", "train-ranks", "train-rewarded", "try_out-done",
+    "try_out-three", "try_out-voted",
     "export-ready", "export-failed", "runs-names", "compare-long_names", "sweep-drafted", "sweep-done",
     "duel-planned", "duel-done", "settings-done", "settings-failed", "hardware-live",
 )  # fmt: skip

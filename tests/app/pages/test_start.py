@@ -31,6 +31,18 @@ def page(window):
     return window.page("start")
 
 
+def test_a_run_that_learns_from_rewards_is_offered_by_its_reward(page):
+    newest = page.to_continue
+    page.runs_changed([summary("running", loss=None, reward=1.1149)])
+    assert (newest.reward.isHidden(), newest.reward.text, newest.loss.isHidden()) == (False, "1.11", True)
+    assert newest.curve.isHidden(), "a line of no points would be a hole"
+    newest.show_run(summary("running", loss=None, reward=1.2), (0.1, 0.7, 1.2))
+    assert not newest.curve.isHidden()
+    assert newest.curve.accessibleName().startswith("Reward")
+    newest.show_run(summary("running"), (2.0, 1.4))
+    assert (newest.reward.isHidden(), newest.loss.text) == (True, "1.214")
+
+
 @pytest.mark.full
 def test_the_first_start_shows_it(window):
     assert window.shown_key == "start"
@@ -126,7 +138,7 @@ def test_a_long_name_is_shortened_and_told_on_hover(qtbot, window, page):
     qtbot.waitUntil(lambda: line.name.text() != name and "…" in line.name.text())
     assert line.name.toolTip() == line.name.accessibleName() == name
     assert line.width() <= page.recent.width()
-    window.resize(1280, 900)
+    window.resize(1200, 900)
     qtbot.waitUntil(lambda: line.name.text() == name)
     assert not line.name.toolTip()
 

@@ -73,6 +73,8 @@ def test_one_can_be_added_until_there_are_most_and_all_have_names_of_their_own()
 def test_a_reward_is_called_by_its_own_name_or_its_kind():
     assert reward_name("mine") == "mine"
     assert reward_name("distance") != "distance"
+    assert reward_name("length 2") == "Short reply 2"
+    assert reward_name("my own 2") == "my own 2"
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -46,6 +46,8 @@ def test_what_rewards_cannot_be_learned_with_is_changed():
     )  # fmt: skip
     made = with_objective(before, "grpo", "messages", sums().report.task)
     assert made.train.micro_batch_tokens >= made.data.max_length + made.reinforce.max_tokens
+    assert (made.adapter.dropout, made.evaluation.patience, made.data.learn) == (0.0, 0, "responses")
+    assert (made.train.optimizer, made.devices.strategy, made.devices.gpus) == ("adamw", "single", [0])
 
 
 def test_a_suggestion_keeps_the_rewards():

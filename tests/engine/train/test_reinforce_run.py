@@ -75,6 +75,8 @@ def test_both_engines_learn_from_the_same_replies_with_the_same_figures(made, re
     for paths in (fast, plain):
         assert run_training(paths).exit_code == ExitCode.DONE, read_state(paths).message
     assert [of_kind(paths, RunStarted)[0].engine for paths in (fast, plain)] == ["fast", "plain"]
+    listed = read_state(fast)
+    assert (listed.reward, listed.loss) == (of_kind(fast, RewardsGiven)[-1].reward, None)
     for ours, theirs in zip(of_kind(fast, StepDone), of_kind(plain, StepDone), strict=True):
         assert (ours.tokens, ours.supervised_tokens, ours.epoch) == (
             theirs.tokens, theirs.supervised_tokens, theirs.epoch

@@ -22,6 +22,7 @@ from burnish_app.look.chart_style import (
     raw_alpha,
 )
 from burnish_app.look.theme import Colors, Dash
+from burnish_app.look.tokens import LineStyle
 from burnish_app.widgets.charts.gestures import MarkItem
 
 LineKind = Literal["line", "raw", "mean", "points", "area", "limit"]
@@ -38,7 +39,7 @@ class ChartLine:
 
     Attributes:
         label: text of the line in the legend.
-        series: index of the line's style in `theme.Colors.lines`.
+        series: index of the line's style in `theme.Colors.lines`; past their end they begin anew, dashed.
         kind: `line`; `raw`, pale, for the values of each step; `mean`, strong, for what is smoothed; `points`, a line
             with a mark at each value; `area`, a part of a stack, filled down to zero; `limit`, a horizontal line.
         ink: name of the theme's color that the line has instead of a series'; empty: none.
@@ -53,13 +54,18 @@ class ChartLine:
         """Return the color of the line."""
         if self.kind == "limit":
             return QColor(colors.text)
-        return QColor(getattr(colors, self.ink) if self.ink else colors.lines[self.series].color)
+        return QColor(getattr(colors, self.ink) if self.ink else self._style(colors).color)
 
     def dash(self, colors: Colors) -> Dash:
         """Return the dash of the line. Only a line beside others needs one; raw values and means go together."""
         if self.kind == "limit":
             return "dash"
-        return colors.lines[self.series].dash if self.kind == "points" else "solid"
+        if self.kind == "points":
+            return self._style(colors).dash
+        return "solid" if self.series < len(colors.lines) else "dash"
+
+    def _style(self, colors: Colors) -> LineStyle:
+        return colors.lines[self.series % len(colors.lines)]
 
     def pen(self, colors: Colors, pixel_ratio: float = 1.0) -> QPen:
         """Return the pen that draws the line.

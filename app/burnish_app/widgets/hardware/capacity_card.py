@@ -24,7 +24,7 @@ _WIDTHS_PX = (200, 92, 108, 112, 80)
 _MIN_NAME_PX = 96
 _DROP_COLUMNS = ((4,), (3,))  # columns that a narrow window does without, first these
 _NARROW = (1, 2, 3, 4)
-_GROUP_ENDS = (0, 2, 4)  # columns after which room that is left over does no harm
+_GROUP_ENDS = (0, 1)  # columns after which room that is left over does no harm: the numbers stay together
 
 
 class CapacityCard(Card):

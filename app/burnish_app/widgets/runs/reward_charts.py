@@ -7,13 +7,11 @@ from collections.abc import Callable
 from burnish_app.curves.reward_curves import RewardCurves
 from burnish_app.curves.ticks import TickText
 from burnish_app.look.language import tr
-from burnish_app.look.tokens import LIGHT
 from burnish_app.recipe.rewards import reward_name
 from burnish_app.widgets.charts.chart import Chart
 from burnish_app.widgets.charts.lines import ChartLine
 from burnish_app.wording.numbers import count_text
-
-_MOST_PARTS = len(LIGHT.lines)  # rewards with a line style each
+from burnish_engine.contract.recipe.recipe_reinforce import MOST_REWARDS
 
 
 class RewardCharts:
@@ -33,7 +31,7 @@ class RewardCharts:
         small = {"small": True, "tick_text": tick_text}
         share = {"unit": "%", "from_zero": True, "small": True}
         self.reward = chart(tr("Reward"), {"reward": step}, value_text, tick_text=tick_text, smooth="reward")
-        parts = {f"part{place}": ChartLine("", place) for place in range(_MOST_PARTS)}
+        parts = {f"part{place}": ChartLine("", place) for place in range(MOST_REWARDS)}
         self.parts = chart(tr("Rewards, each"), parts, value_text, tick_text=tick_text)
         self.length = chart(tr("Length"), {"length": step}, value_text, unit=tr("tokens"), from_zero=True, **small)
         self.entropy = chart(tr("Entropy"), {"entropy": step}, value_text, unit=tr("nats"), from_zero=True, **small)
@@ -49,7 +47,7 @@ class RewardCharts:
 
     def draw(self, found: RewardCurves) -> set[Chart]:
         """Draw the curves, and return the charts that have any."""
-        names = list(found.parts)[:_MOST_PARTS]
+        names = list(found.parts)[:MOST_REWARDS]
         self.parts.name_lines({f"part{place}": reward_name(name) for place, name in enumerate(names)})
         shown = {
             self.reward: {"reward": found.reward},

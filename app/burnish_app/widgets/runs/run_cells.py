@@ -1,4 +1,4 @@
-"""Cells of the table of runs that are drawn: the status as a pill, and the loss as a small curve."""
+"""Cells of the table of runs that are drawn: the status as a pill, and the loss or reward as a small curve."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class PillDelegate(QStyledItemDelegate):
 
 
 class CurveDelegate(QStyledItemDelegate):
-    """Draws the loss of a run as a small curve.
+    """Draws the loss of a run, or its reward, as a small curve.
 
     Args:
         parent: table.
@@ -115,20 +115,26 @@ class CurveDelegate(QStyledItemDelegate):
 
 
 class RunCurve(QWidget):
-    """The loss of one run as a curve over the width of a card.
+    """The loss of one run, or its reward, as a curve over the width of a card. It is hidden where it would be no line.
 
     Attributes:
-        values: losses, from the first step to the last.
+        values: losses or rewards, from the first step to the last.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.values: Sequence[float] = ()
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
-        self.setAccessibleName(tr("Loss over the steps"))
 
-    def show_values(self, values: Sequence[float]) -> None:
-        """Show a run's losses, from its first step to its last."""
+    def show_values(self, values: Sequence[float], *, of_rewards: bool) -> None:
+        """Show a run's curve.
+
+        Args:
+            values: losses or rewards, from the first step to the last.
+            of_rewards: whether they are rewards.
+        """
+        self.setAccessibleName(tr("Reward over the steps") if of_rewards else tr("Loss over the steps"))
+        self.setVisible(len(values) > 1)
         if values != self.values:
             self.values = values
             self.update()

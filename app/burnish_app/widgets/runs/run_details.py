@@ -19,7 +19,7 @@ from burnish_app.widgets.basic.text import ElidedLabel, Value, body, caption
 from burnish_app.widgets.basic.wrapping import columns_layout
 from burnish_app.widgets.runs.run_cells import RunCurve
 from burnish_app.wording.activity import run_title
-from burnish_app.wording.numbers import facts_text, percent, plural
+from burnish_app.wording.numbers import facts_text, percent, plural, reward_text
 from burnish_app.wording.plain_words import device_text, model_text, plain_words
 from burnish_app.wording.run_text import RUN_STATUS_TEXT, RUN_TONES
 from burnish_engine.contract.run.notes import RunNotes, split_tags
@@ -52,6 +52,7 @@ class RunDetails(Card):
         self.pill = Pill()
         self.corner.addWidget(self.pill)
         self.step, self.loss, self.held_out = Value(tr("Step")), Value(tr("Loss")), Value(tr("Held-out loss"))
+        self.reward = Value(tr("Reward"), hint=tr("Mean reward of the newest replies."))
         self.delta = Value(tr("To best"), hint=tr("Held-out loss less that of the best run on the same rows."))
         self.accuracy = Value(
             tr("Preferred"),
@@ -90,15 +91,15 @@ class RunDetails(Card):
     @property
     def values(self) -> tuple[Value, ...]:
         """The figures of the run."""
-        preferences = (self.accuracy, self.margin)
-        return (self.step, self.loss, self.held_out, *preferences, self.delta, self.votes, self.took, self.started)
+        learned = (self.loss, self.reward, self.held_out, self.accuracy, self.margin, self.delta)
+        return (self.step, *learned, self.votes, self.took, self.started)
 
     def show_run(self, run: RunSummary, losses: Sequence[float], delta: float | None = None) -> None:
         """Show a run. What the person is typing about it stays.
 
         Args:
             run: summary of the run.
-            losses: outline of its loss.
+            losses: outline of its loss, or of its reward where it learns from rewards.
             delta: difference of its held-out loss to the best one; None: there is nothing to compare with.
         """
         if self._run is None or run.folder != self._run.folder:
@@ -115,6 +116,7 @@ class RunDetails(Card):
         for value, text in (
             (self.step, steps_text(run)),
             (self.loss, loss_cell_text(run.state.loss)),
+            (self.reward, reward_text(run.state.reward)),
             (self.held_out, loss_cell_text(run.state.evaluation_loss)),
             (self.accuracy, "" if run.state.accuracy is None else percent(run.state.accuracy)),
             (self.margin, "" if run.state.margin is None else f"{run.state.margin:.3g}"),
@@ -128,8 +130,7 @@ class RunDetails(Card):
         self.message.setText(plain_words(run.state.message))
         self.message.setVisible(bool(run.state.message))
         self._folder.setText(run.folder)
-        self.curve.show_values(losses)
-        self.curve.setVisible(len(losses) > 1)
+        self.curve.show_values(losses, of_rewards=run.state.reward is not None)
 
     def show_several(self, runs: Sequence[RunSummary], deltas: Mapping[str, float]) -> None:
         """List several runs, those with the lowest held-out loss first.

@@ -57,7 +57,7 @@ def list_(json: Annotated[bool, typer.Option("--json", help="Print one JSON docu
         out.print(f"There are no runs in {runs_dir()} yet. `burnish train recipe.toml` makes one.")
         return
     table = Table(box=None, pad_edge=False)
-    for title in ("run", "standing", "step", "loss", "held-out", "created"):
+    for title in ("run", "standing", "step", "loss", "held-out", "reward", "created"):
         table.add_column(title)
     for summary in found:
         state = summary.state
@@ -67,6 +67,7 @@ def list_(json: Annotated[bool, typer.Option("--json", help="Print one JSON docu
             f"{state.step}/{state.total_steps}" if state.total_steps else "",
             "" if state.loss is None else f"{state.loss:.3f}",
             "" if state.evaluation_loss is None else f"{state.evaluation_loss:.3f}",
+            "" if state.reward is None else f"{state.reward:.2f}",
             _age(state.created),
         )
     out.print(table)

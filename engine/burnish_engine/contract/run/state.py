@@ -30,10 +30,17 @@ class RunStateFile(Record):
     phase: str = ""
     step: int = 0
     total_steps: int = 0
-    loss: float | None = Field(default=None, description="Mean around the newest step, as charts draw it, nats.")
+    loss: float | None = Field(
+        default=None,
+        description="Mean around the newest step, as charts draw it, nats; null: none, as of a run with rewards.",
+    )
     evaluation_loss: float | None = None
     accuracy: float | None = Field(default=None, description="`EvaluationDone.accuracy` of the result so far.")
     margin: float | None = Field(default=None, description="`EvaluationDone.margin` of the result so far.")
+    reward: float | None = Field(
+        default=None,
+        description="`RewardsGiven.reward` of the newest replies; null: the run does not learn from rewards.",
+    )
     device: str = ""
     further_devices: list[str] = Field(default=[], description="Devices that share the run beside that one.")
     where: str = Field(default="", description="Other machine that trains it, as its recipe names it; empty: this one.")

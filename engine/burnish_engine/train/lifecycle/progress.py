@@ -144,5 +144,6 @@ class StepRecorder:
         if time.monotonic() - self._state_written > _STATE_EVERY_S or result.step == total:
             # The figure that the page Train shows, so that a run has one loss.
             loss = newest_mean(list(self._losses), self._window) if math.isfinite(result.loss) else result.loss
-            self._recorder.predict(left_s, seconds, step=result.step, loss=loss)
+            is_told = self._inputs.rollouts is None  # what is learned from rewards has a loss that says nothing
+            self._recorder.predict(left_s, seconds, step=result.step, loss=loss if is_told else None)
             self._state_written = time.monotonic()

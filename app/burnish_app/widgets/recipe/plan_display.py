@@ -22,7 +22,7 @@ class PlanDisplay:
         bench: workbench with the recipe.
         draft: recipe while it is edited.
         plans: follower that asks for plans.
-        there: machine that the recipe trains at.
+        engine: engine of the machine that the recipe trains on.
         presets: choice of presets.
 
     Attributes:
@@ -31,16 +31,16 @@ class PlanDisplay:
     """
 
     def __init__(
-        self, bench: Workbench, draft: RecipeDraft, plans: PlanFollower, there: EngineThere, presets: PresetBar
+        self, bench: Workbench, draft: RecipeDraft, plans: PlanFollower, engine: EngineThere, presets: PresetBar
     ) -> None:
-        self._bench, self._draft, self._plans, self._there = bench, draft, plans, there
+        self._bench, self._draft, self._plans, self._engine = bench, draft, plans, engine
         self._presets = presets
-        self.fit, self.place = FitCard(), PlaceCard(there)
+        self.fit, self.place = FitCard(), PlaceCard(engine)
 
     @property
     def where(self) -> str:
         """The machine that is planned for, as people call it."""
-        return planned_place(self._there.where, self._there.offers)
+        return planned_place(self._engine.where, self._engine.offers)
 
     def show_plan(self, plan: RunPlan) -> None:
         """Show a new plan, and what the last change did to it."""

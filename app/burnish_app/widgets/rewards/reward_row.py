@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QObject, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLineEdit, QWidget
 
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.recipe.rewards import KINDS, RewardLine
@@ -15,6 +17,7 @@ from burnish_app.widgets.recipe.fields.field_row import leave_to_page
 from burnish_engine.contract.recipe.recipe_reinforce import RewardKind
 
 _KIND_PX, _WEIGHT_PX = 176, 64
+_BESIDE_PX = 460  # room from which the setting stands beside the kind
 
 
 class RewardRow(QWidget):
@@ -33,14 +36,15 @@ class RewardRow(QWidget):
         self._line = RewardLine("task")
         self.kind = ShorteningBox()
         self.kind.setAccessibleName(tr("What is rewarded"))
-        self.kind.setFixedWidth(_KIND_PX)
+        self.kind.setMinimumWidth(_KIND_PX)
+        self.kind.setMaximumWidth(scaled(_KIND_PX))
         self.kind.offer([(text.name, kind) for kind, text in KINDS.items()], "task")
         self.kind.activated.connect(lambda _place: self._choose(self.kind.currentData()))
         self.setting = _edit("")
         self.setting.textEdited.connect(lambda _text: self.edited.emit())
         self._pays = caption("")
         self.weight = _edit(tr("Weight"))
-        self.weight.setFixedWidth(_WEIGHT_PX)
+        self.weight.setFixedWidth(scaled(_WEIGHT_PX))
         self.weight.setToolTip(tr("Factor on it in the sum; below 0 it is a penalty."))
         self.weight.textEdited.connect(lambda _text: self.edited.emit())
         self.remove = quiet("", self.removed.emit, "trash")
@@ -50,10 +54,18 @@ class RewardRow(QWidget):
             field.installEventFilter(self)
         self._problem = caption("", "error")
         self._problem.hide()
-        edits = fill(
-            QHBoxLayout(), self.kind, (self.setting, 1), (self._pays, 1), self.weight, self.remove, spacing_px=UNIT
-        )
-        fill(QVBoxLayout(self), edits, self._problem, spacing_px=UNIT // 2)
+        self._detail = QWidget()
+        fill(QHBoxLayout(self._detail), (self.setting, 1), (self._pays, 1))
+        self._grid = QGridLayout(self)
+        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setHorizontalSpacing(UNIT)
+        self._grid.setVerticalSpacing(UNIT // 2)
+        self._grid.setColumnStretch(1, 1)
+        for column, widget in ((2, self.weight), (3, self.remove)):
+            self._grid.addWidget(widget, 0, column)
+        self._grid.addWidget(self._problem, 2, 0, 1, 4)
+        self._is_narrow: bool | None = None
+        self._place(is_narrow=False)
 
     @property
     def line(self) -> RewardLine:
@@ -83,6 +95,17 @@ class RewardRow(QWidget):
         self.remove.setEnabled(can_remove)
         self._problem.setText(problem)
         self._problem.setVisible(bool(problem))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Put the setting below the kind where there is little room beside it."""
+        super().resizeEvent(event)
+        self._place(is_narrow=self.width() < scaled(_BESIDE_PX))
+
+    def _place(self, *, is_narrow: bool) -> None:
+        if is_narrow != self._is_narrow:
+            self._is_narrow = is_narrow
+            self._grid.addWidget(self.kind, 0, 0, 1, 2 if is_narrow else 1)
+            self._grid.addWidget(self._detail, *((1, 0, 1, 4) if is_narrow else (0, 1)))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Leave undo, redo and the wheel to the page."""

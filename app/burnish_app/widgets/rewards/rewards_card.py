@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
+from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.tokens import UNIT
 from burnish_app.page_states.rewards import RewardsState, TriedText
@@ -109,7 +110,7 @@ def _reply(one: TriedText) -> QWidget:
     frame = QFrame()
     frame.setProperty("look", "inset")
     total = heading(one.total)
-    total.setFixedWidth(_SUM_PX)
+    total.setFixedWidth(scaled(_SUM_PX))
     set_tone(total, "" if one.tone == "plain" else one.tone)
     texts = fill(
         QVBoxLayout(),

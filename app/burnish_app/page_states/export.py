@@ -32,7 +32,14 @@ def is_running(job: ExportJob | None) -> bool:
 
 
 def page_state(
-    folder: RunFolder, job: ExportJob | None, *, is_complete: bool, is_typed: bool, knows_job: bool, is_starting: bool
+    folder: RunFolder,
+    job: ExportJob | None,
+    *,
+    is_complete: bool,
+    is_typed: bool,
+    knows_job: bool,
+    is_starting: bool,
+    wants_more: bool,
 ) -> PageState:
     """Return the state of the page for a run and its export.
 
@@ -43,22 +50,30 @@ def page_state(
         is_typed: whether files of the chosen kind have types, whose sizes are shown.
         knows_job: whether `job` is known, which it is once the runs are.
         is_starting: whether an export is being started.
+        wants_more: whether the person asked for further files, where an export made some.
     """
     running, ready = is_running(job), folder.trained
-    chooses, goes_on = ready and not running, running or is_starting
+    is_made = _has_files(folder) and job is not None and job.status == "finished"
+    chooses, goes_on = ready and not running and (wants_more or not is_made), running or is_starting
+    if ready and is_made and not chooses and not goes_on:
+        button = ButtonState(text=tr("Make other files"), icon="add", does="choose")
+    else:
+        button = ButtonState(
+            text=tr("Exporting ...") if goes_on else tr("Export"),
+            icon="export",
+            does="export",
+            is_enabled=ready and is_complete and knows_job and not goes_on,
+        )
     return PageState(
         status=_status(folder, job, goes_on=goes_on),
         name=folder.title if ready else "",
         pill=_pill(job),
-        subtitle=tr("Files for other programs, each proven against the trained model.") if ready else "",
+        subtitle=tr("Files for other programs, each proven against the trained model.") if chooses else "",
         note=_note(folder, job) if chooses else "",
-        fills=not chooses,
+        fills=running or not ready,
         parts=seen(empty=not ready, choices=chooses, sizes=chooses and is_typed, progress=running, to_come=running)
         | (frozenset() if running else _results(folder, job)),
-        primary=ButtonState(
-            text=tr("Exporting ...") if goes_on else tr("Export"),
-            is_enabled=ready and is_complete and knows_job and not goes_on,
-        ),
+        primary=button,
     )
 
 
@@ -77,8 +92,11 @@ def notice(before: ExportJob | None, job: ExportJob | None) -> ExportNotice | No
 
 
 def _results(folder: RunFolder, job: ExportJob | None) -> frozenset[str]:
-    files = folder.exported or folder.adapters or folder.ollama or folder.lm_studio
-    return seen(fidelity=_has_report(job), files=files)
+    return seen(fidelity=_has_report(job), files=_has_files(folder))
+
+
+def _has_files(folder: RunFolder) -> bool:
+    return bool(folder.exported or folder.adapters or folder.ollama or folder.lm_studio)
 
 
 def _note(folder: RunFolder, job: ExportJob | None) -> str:

@@ -22,8 +22,9 @@ from burnish_app.widgets.basic.card import EmptyState
 from burnish_app.widgets.basic.to_come import CardsToCome, NothingYet
 from burnish_app.widgets.export.export_choices import ExportChoices
 from burnish_app.widgets.export.export_progress import ExportProgress
-from burnish_app.widgets.export.exported_files import PROGRAMS, ExportedFiles, Outcome
+from burnish_app.widgets.export.exported_files import ExportedFiles, Outcome
 from burnish_app.widgets.export.fidelity_card import FidelityCard
+from burnish_app.widgets.export.file_actions import PROGRAMS
 from burnish_app.widgets.export.size_card import SizeCard
 from burnish_app.widgets.page.page import Page
 from burnish_app.wording.activity import Activity
@@ -82,6 +83,9 @@ class ExportPage(Page):
         self.fidelity = FidelityCard()
         self.files = ExportedFiles(lambda: self.go_to.emit("try_out"))
         self.files.hand_over.connect(self._hand_over)
+        self.fidelity.actions.hand_over.connect(self._hand_over)
+        self.fidelity.actions.tried.connect(lambda: self.go_to.emit("try_out"))
+        self._wants_more = False
         self._handing_over: dict[str, Activity] = {}
         self.choices = ExportChoices()
         self.choices.changed.connect(self._choices_changed)
@@ -101,7 +105,7 @@ class ExportPage(Page):
             sizes=self.sizes,
             choices=self.choices,
         )
-        self.set_primary(tr("Export"), self.start, "export")
+        self.set_primary(tr("Export"), self._press_primary, "export")
         bench.changed.connect(self._bench_changed)
         self._follower = ExportFollower(self)
         self._follower.advanced.connect(self._advanced)
@@ -115,13 +119,27 @@ class ExportPage(Page):
     def shown(self) -> None:
         """Read the run's folder again, because it may have changed."""
         self._read_run()
-        self.command(ProgramsRequest, lambda result: self.files.offer(result.programs or []))
+        self.command(ProgramsRequest, self._offer_programs)
         self.refresh_runs.emit()
 
     @property
     def kind(self) -> ExportKind:
         """The chosen kind of export."""
         return self.choices.kind
+
+    def _offer_programs(self, result: Result) -> None:
+        self.files.offer(result.programs or [])
+        self._show_files()
+
+    def _press_primary(self) -> None:
+        """Start the export, or show the choices below the files that are there."""
+        if self.does == "choose":
+            self._wants_more = True
+            self._show()
+            self._see(self.choices)
+            self._forecast_timer.start()
+        elif self.does == "export":
+            self.start()
 
     def start(self) -> None:
         """Start the export."""
@@ -184,6 +202,7 @@ class ExportPage(Page):
             self.activities_changed.emit(list(self._handing_over.values()))
             if run == self.bench.run:
                 self.files.show_outcome(name, outcome)
+                self._show_files()
 
         def taken(result: Result) -> None:
             show(Outcome(handed_over_text(program, result.detail), "success"))
@@ -191,6 +210,7 @@ class ExportPage(Page):
                 QDesktopServices.openUrl(QUrl("lmstudio://"))
 
         self.files.show_outcome(name, Outcome(tr("{program} is taking it ...").format(program=title), busy=True))
+        self._show_files()
         request = self.client.send(
             HandOverRequest,
             run=run,
@@ -230,6 +250,7 @@ class ExportPage(Page):
     def _take_job(self, job: ExportJob | None) -> None:
         if job != self.job:
             before, self.job = self.job, job
+            self._wants_more = self._wants_more and not is_running(before)
             self._follower.follow(self.bench.run if is_running(job) else "")
             self._show_job(before)
 
@@ -283,7 +304,7 @@ class ExportPage(Page):
 
     def _bench_changed(self, name: str) -> None:
         if name == "run":
-            self.job, self._knows_job = None, False
+            self.job, self._knows_job, self._wants_more = None, False, False
             self._follower.follow("")
             self._model, self._model_path = None, ""
             self._forecasts.drop()
@@ -308,10 +329,19 @@ class ExportPage(Page):
         self.choices.offer(full_fine_tuning=self._folder.full_fine_tuning, exports=self._folder.exports)
         self._show_points()
         if self.bench.run:
-            self.files.show_files(RunPaths(Path(self.bench.run)).export, self._folder)
+            self._show_files()
         self._show()
         if "choices" in self.showing.parts:
             self._forecast_timer.start()
+
+    def _show_files(self) -> None:
+        """Show the files that are there, and what can be done with the best one."""
+        export, best = RunPaths(Path(self.bench.run)).export, self.fidelity.leading
+        is_proven = self.job is not None and self.job.report is not None and best in self._folder.exported
+        self.files.show_files(export, self._folder, leading=best if is_proven else "")
+        self.fidelity.actions.show_file(
+            export / best if is_proven else None, self.files.programs, is_busy=self.files.is_busy
+        )
 
     def _show(self) -> None:
         self.apply(
@@ -322,5 +352,8 @@ class ExportPage(Page):
                 is_typed=self.choices.is_typed,
                 knows_job=self._knows_job,
                 is_starting=self._starting.is_waiting,
+                wants_more=self._wants_more,
             )
         )
+        if self.primary is not None:  # what can be done with the files comes before further ones
+            self.primary.set_look("secondary" if self.does == "choose" else "primary")

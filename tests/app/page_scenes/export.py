@@ -78,6 +78,13 @@ def export_done(window):
     names = ("support-desk-Q8_0.gguf", "support-desk-Q4_K_M.gguf")
     why = "Best for a laptop with 16 GiB: support-desk-Q8_0.gguf. Q8_0 keeps 100% of the gain at 0.64 GB."
     _export(window, export_facts.job("finished", report=export_facts.report(), suggested=names[0], why=why), names)
+
+
+@scene("export-more")
+def export_more(window):
+    """Finished files, and the choices of further ones below them."""
+    export_done(window)
+    window.page("export").primary.click()
     _forecast(window)
 
 
@@ -86,7 +93,8 @@ def export_programs(window):
     """Finished files on a machine with Ollama and LM Studio, one of them handed over."""
     export_done(window)
     page = window.page("export")
-    page.files.offer(["ollama", "lm_studio"])
+    page.shown()
+    window.client.answer("programs", programs=["ollama", "lm_studio"])
     name = "support-desk-Q4_K_M.gguf"
     page.files.show_outcome(name, Outcome(handed_over_text("ollama", "support-desk:q4_k_m"), "success"))
     settle()

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.gui
 
 SIZE = (1280, 800)
 MOST_WORDS = 350
-FEWER_WORDS = {"recipe-suggested": 200}
+FEWER_WORDS = {"recipe-suggested": 200, "export-done": 120}
 MOST_CONTROLS_IN_VIEW = {"recipe-suggested": 15}
 
 

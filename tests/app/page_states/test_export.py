@@ -17,7 +17,7 @@ JOBS = {
     "refused": export_facts.job("failed", message="One file was refused.", report=export_facts.report(refused=True)),
     "finished": export_facts.job("finished", report=export_facts.report()),
 }
-USUAL = {"is_complete": True, "is_typed": True, "knows_job": True, "is_starting": False}
+USUAL = {"is_complete": True, "is_typed": True, "knows_job": True, "is_starting": False, "wants_more": False}
 
 
 def shown(job=None, folder=TRAINED, **changes):
@@ -50,6 +50,10 @@ def test_each_state_of_an_export_has_its_parts(name, status, parts):
 def test_files_are_seen_once_there_are_any_and_no_export_goes_on():
     with_files = RunFolder(name="desk", title="desk", trained=True, lm_studio=True)
     assert "files" in shown(folder=with_files).parts
+    done = shown(JOBS["finished"], with_files)
+    assert (done.parts, done.primary.does) == ({"files", "fidelity"}, "choose")
+    more = shown(JOBS["finished"], with_files, wants_more=True)
+    assert (more.parts, more.primary.does) == ({"files", "fidelity", "choices", "sizes"}, "export")
     assert "files" not in shown(JOBS["running"], with_files).parts
 
 

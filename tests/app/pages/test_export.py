@@ -4,6 +4,7 @@ from app.facts import page_facts as facts
 from app.facts.run_summaries import summary
 from app.pages.test_hardware import words
 from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QPushButton
 
 from burnish_app.widgets.basic.text import Value
 from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportChoice
@@ -111,6 +112,21 @@ def test_a_finished_export_shows_its_proof_and_its_files(qtbot, show, run):
     button = next(b for b in page.findChildren(type(page.primary)) if b.text() == "burnish command")
     button.click()
     assert QGuiApplication.clipboard().text() == f'burnish chat "{run / "export" / "support-desk-Q8_0.gguf"}"'
+
+
+def test_a_finished_export_offers_what_to_do_and_further_files_on_request(qtbot, show, exported, run):
+    actions = exported.fidelity.actions
+    texts = [button.text() for button in actions.findChildren(QPushButton)]
+    assert texts == ["Try it", "Open in LM Studio", "Add to Ollama", "Open the folder", "Copy command"]
+    actions.findChildren(QPushButton)[-1].click()
+    assert QGuiApplication.clipboard().text() == f'burnish chat "{run / "export" / "support-desk-Q8_0.gguf"}"'
+    assert not exported.choices.isVisible()
+    exported.primary.click()
+    assert exported.choices.isVisible()
+    assert exported.primary.text() == "Export"
+    show(export_facts.job(started=99.0))
+    show(export_facts.job("finished", report=export_facts.report(), started=99.0))
+    qtbot.waitUntil(lambda: not exported.choices.isVisible() and exported.files.isVisible())
 
 
 def test_a_refused_file_is_told_apart(qtbot, show):
@@ -296,7 +312,7 @@ GIVERS = {"ollama": "Add to Ollama", "lm_studio": "Open in LM Studio"}
 
 def giver(page, program):
     """The first button that gives a file to a program; None where there is none."""
-    buttons = page.files.findChildren(type(page.primary))
+    buttons = page.findChildren(type(page.primary))
     return next((button for button in buttons if button.text() == GIVERS[program]), None)
 
 

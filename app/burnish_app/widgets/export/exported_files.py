@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QUrl, Signal
-from PySide6.QtGui import QDesktopServices, QGuiApplication
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QPushButton, QVBoxLayout
 
 from burnish_app.look.language import tr
@@ -18,14 +16,11 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import ElidedLabel, Look, body, caption
 from burnish_app.widgets.basic.wrapping import FlowLayout
+from burnish_app.widgets.export.file_actions import GIVES, copier, open_folder
 from burnish_app.wording.numbers import facts_text
 from burnish_engine.contract.files import is_file
 from burnish_engine.contract.serve.export_requests import ProgramName
 from burnish_engine.contract.units import file_size
-
-PROGRAMS: dict[ProgramName, str] = {"ollama": "Ollama", "lm_studio": "LM Studio"}
-"""Names of the programs that take a file."""
-_ASKS: dict[ProgramName, str] = {"ollama": tr("Add to Ollama"), "lm_studio": tr("Open in LM Studio")}
 
 
 @dataclass(frozen=True)
@@ -63,15 +58,30 @@ class ExportedFiles(Card):
         self._talk = talk
         self._lines = QVBoxLayout()
         self.body.addLayout(self._lines)
-        self.corner.addWidget(quiet(tr("Open the folder"), lambda: _open(self._folder), "folder"))
+        self._open = quiet(tr("Open the folder"), lambda: open_folder(self._folder), "folder")
+        self.corner.addWidget(self._open)
+        self._leading = ""
 
-    def show_files(self, folder: Path, found: RunFolder) -> None:
+    @property
+    def programs(self) -> Sequence[ProgramName]:
+        """The programs that are installed here."""
+        return self._programs
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a program is taking a file."""
+        return any(outcome.busy for outcome in self._outcomes.values())
+
+    def show_files(self, folder: Path, found: RunFolder, *, leading: str = "") -> None:
         """Replace the files shown.
 
         Args:
             folder: folder of the exported files.
             found: contents of the run's folder.
+            leading: name of the file that is given to programs elsewhere on the page; empty: none.
         """
+        self._leading = leading
+        self._open.setVisible(not leading)
         if folder != self._folder:
             self._outcomes.clear()
         self._folder, self._found = folder, found
@@ -97,9 +107,9 @@ class ExportedFiles(Card):
             path = folder / name
             self._add(
                 path,
-                *[self._giver(name, program) for program in self._programs],
-                _copier(tr("burnish command"), tr('burnish chat "{path}"').format(path=path), tr("talks to this file")),
-                _copier(
+                *[self._giver(name, one) for one in GIVES if one in self._programs and name != self._leading],
+                copier(tr("burnish command"), tr('burnish chat "{path}"').format(path=path), tr("talks to this file")),
+                copier(
                     tr("llama.cpp command"),
                     tr('llama-cli -m "{path}"').format(path=path),
                     tr("talks to this file"),
@@ -110,26 +120,26 @@ class ExportedFiles(Card):
         for name in found.adapters:
             path = folder / name
             command = tr('llama-cli -m BASE.gguf --lora "{path}"').format(path=path)
-            self._add(path, _copier(tr("llama.cpp command"), command, tr("talks to a base model with this adapter")))
+            self._add(path, copier(tr("llama.cpp command"), command, tr("talks to a base model with this adapter")))
         for name in found.ollama:
             path = folder / name
             called = f"{found.name}-{name.removeprefix('ollama-')}".lower()
             command = tr('ollama create {called} -f "{value}"').format(called=called, value=path / "Modelfile")
             self._add(
                 path,
-                _copier(tr("Ollama command"), command, tr("makes Ollama know it as {called}").format(called=called)),
+                copier(tr("Ollama command"), command, tr("makes Ollama know it as {called}").format(called=called)),
             )
         if found.lm_studio and "lm_studio" not in self._programs:
             path = folder / "lmstudio"
-            self._add(path, quiet(tr("Open"), lambda: _open(path)))
+            self._add(path, quiet(tr("Open"), lambda: open_folder(path)))
             self._lines.addWidget(caption(tr("Copy what is in this folder into LM Studio's models folder.")))
-        self._lines.addWidget(row(secondary(tr("Try it"), self._talk, "chat"), None))
+        if not self._leading:
+            self._lines.addWidget(row(secondary(tr("Try it"), self._talk, "chat"), None))
 
     def _giver(self, name: str, program: ProgramName) -> QPushButton:
-        button = secondary(_ASKS[program], lambda: self.hand_over.emit(name, program), "export")
-        button.setAccessibleName(f"{_ASKS[program]}: {name}")
-        busy = any(outcome.busy for outcome in self._outcomes.values())
-        button.setEnabled(not busy)  # one at a time
+        button = secondary(GIVES[program], lambda: self.hand_over.emit(name, program), "export")
+        button.setAccessibleName(f"{GIVES[program]}: {name}")
+        button.setEnabled(not self.is_busy)  # one at a time
         return button
 
     def _add(self, path: Path, *buttons: QPushButton) -> None:
@@ -141,18 +151,3 @@ class ExportedFiles(Card):
             actions.addWidget(button)
         line = fill(FlowLayout(), label, actions)
         self._lines.addLayout(line)
-
-
-def _copier(text: str, command: str, does: str) -> QPushButton:
-    button = quiet(text, partial(_copy, command), "copy")
-    button.setAccessibleName(tr("Copy: {what}").format(what=text))
-    button.setToolTip(tr("Copies a command for the terminal that {does}: {command}").format(does=does, command=command))
-    return button
-
-
-def _copy(text: str) -> None:
-    QGuiApplication.clipboard().setText(text)
-
-
-def _open(folder: Path) -> None:
-    QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder)))

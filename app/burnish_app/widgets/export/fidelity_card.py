@@ -15,6 +15,7 @@ from burnish_app.widgets.basic.card import Card
 from burnish_app.widgets.basic.layouts import clear, fill
 from burnish_app.widgets.basic.text import Look, Value, body, caption, heading, headline, mono, set_tone
 from burnish_app.widgets.basic.wrapping import columns_layout
+from burnish_app.widgets.export.file_actions import FileActions
 from burnish_app.wording.fidelity_text import (
     file_text,
     gain_text,
@@ -49,14 +50,19 @@ _SCORE = (
 
 
 class FidelityCard(Card):
-    """Shows how faithful exported files are to the trained model."""
+    """Shows how faithful exported files are to the trained model, and what can be done with the best one.
+
+    Attributes:
+        actions: what can be done with it.
+        leading: its name; empty: none passed.
+    """
 
     def __init__(self) -> None:
-        super().__init__(
-            tr("Fidelity"), tr("Every file is compared with the trained model, token by token."), icon_name="scale"
-        )
-        self._content = fill(QVBoxLayout(), spacing_px=UNIT)
-        self.body.addLayout(self._content)
+        super().__init__(tr("Fidelity"), icon_name="scale")
+        self._content, self._below = fill(QVBoxLayout(), spacing_px=UNIT), fill(QVBoxLayout(), spacing_px=UNIT)
+        self.actions = FileActions()
+        self.leading = ""
+        fill(self.body, self._content, self.actions, self._below, spacing_px=2 * UNIT)
 
     def show_report(self, report: FidelityReport, *, suggested: str = "", why: str = "") -> None:
         """Replace the report shown.
@@ -67,6 +73,7 @@ class FidelityCard(Card):
             why: reason for that file, or why there is none.
         """
         clear(self._content)
+        clear(self._below)
         some = any(file.passed for file in report.files) and not report.token_mismatches
         tone: Look = "success" if report.passed else "warning" if some else "error"
         verdict = headline(
@@ -80,24 +87,26 @@ class FidelityCard(Card):
             self._content.addWidget(suggestion)
         passed = [file for file in report.files if file.passed]
         best = next((file for file in passed if file.file == suggested), passed[0] if passed else None)
+        self.leading = best.file if best is not None else ""
         if best is not None:
             self._content.addWidget(_figures(best))
-        self._content.addSpacing(UNIT)
-        if len(report.files) > 1 or best is None:
-            self._content.addWidget(_table(report, suggested))
         self.details = FoldedContent()
         self.details.set_title(tr("Details"))
         # What is wrong is read at once; what is right can be looked up.
-        told = self.details.lines if report.passed else self._content
+        told = self.details.lines if report.passed else self._below
+        if len(report.files) > 1 or best is None:
+            self._below.addWidget(_table(report, suggested))
+        compared = caption(tr("Every file is compared with the trained model, token by token."))
+        self.details.lines.addWidget(compared)
         told.addWidget(body(report_text(report), "" if report.passed else tone))
         for file in report.files:
-            self._add_file_text(file, self._content if not file.passed else self.details.lines)
+            self._add_file_text(file, self._below if not file.passed else self.details.lines)
         for example in report.mismatch_examples[:3]:
-            self._content.addWidget(mono(example, "error"))
+            self._below.addWidget(mono(example, "error"))
         for text in (training_text(report), *report.notes):
             if text:
                 self.details.lines.addWidget(caption(text))
-        self._content.addWidget(self.details)
+        self._below.addWidget(self.details)
 
     @staticmethod
     def _add_file_text(file: QuantFidelity, lines: QVBoxLayout) -> None:

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
-from burnish_app.look.part_colors import part_color
+from burnish_app.look.part_colors import part_colors
 from burnish_app.look.theme import SMALL_PX, UNIT, Colors, colors_of, font
 from burnish_engine.contract.units import memory_size
 
@@ -87,8 +87,9 @@ class MemoryBar(QWidget):
             share = min(needed / self._free_bytes, 1.0)
             painter.setBrush(QColor(colors.error if needed > self._free_bytes else colors.accent))
             painter.drawRoundedRect(QRectF(0, 0, max(share * self.width(), _TOTAL_PX), _TOTAL_PX), half, half)
-        for position, part in self._segments:
-            painter.setBrush(QColor(part_color(part.name, dark=colors.dark)))
+        inks = part_colors([part.name for part in self._parts], dark=colors.dark)
+        for (position, _part), ink in zip(self._segments, inks, strict=True):
+            painter.setBrush(QColor(ink))
             painter.drawRoundedRect(position, 3, 3)
         self._paint_legend(painter, colors)
 
@@ -127,6 +128,7 @@ class MemoryBar(QWidget):
 
     def _paint_legend(self, painter: QPainter, colors: Colors) -> None:
         painter.setFont(font(SMALL_PX))
+        inks = part_colors([part.name for part in self._parts], dark=colors.dark)
         columns, lines = self._legend_columns(), self._legend_lines()
         width = (self.width() - (columns - 1) * _BETWEEN_PX) / columns
         for number, part in enumerate(self._legend()):
@@ -134,7 +136,7 @@ class MemoryBar(QWidget):
             top = _BAR_TOP_PX + _BAR_PX + UNIT + number % lines * scaled(_LEGEND_PX)
             if part in self._parts:
                 painter.setPen(Qt.PenStyle.NoPen)
-                painter.setBrush(QColor(part_color(part.name, dark=colors.dark)))
+                painter.setBrush(QColor(inks[self._parts.index(part)]))
                 swatch = QRectF(left, top + (scaled(_LEGEND_PX) - _SWATCH_PX) / 2, _SWATCH_PX, _SWATCH_PX)
                 painter.drawRoundedRect(swatch, 2, 2)
             words = QRectF(left + _SWATCH_PX + UNIT, top, width - _SWATCH_PX - UNIT, scaled(_LEGEND_PX))

@@ -47,6 +47,9 @@ def move_focus(root: QWidget, now: QWidget | None, *, forward: bool) -> bool:
     order = focus_order(root)
     if not order:
         return False
+    inside = [] if now is None or now in order else [widget for widget in order if now.isAncestorOf(widget)]
+    if inside:  # the page or a panel has it as a whole
+        order, now = inside, None
     while now is not None and now not in order:
         now = now.parentWidget()
     place = (0 if forward else -1) if now is None else order.index(now) + (1 if forward else -1)

@@ -259,10 +259,19 @@ class Window(QMainWindow):
         """Connect a page with what leads to it: a step's button, which shows its status too, or tabs."""
         if tabs := tabs_of(entry.key):
             page.set_tabs([_named(tab) for tab in tabs])
+            page.status_changed.connect(lambda _status: self._show_statuses_on_tabs())
+            QTimer.singleShot(0, self, self._show_statuses_on_tabs)  # once the page is one of the window's
         elif entry.place == "panel":
             self._show_status_on("start", page)
         elif entry.place == "step" and entry.key != "start":
             self._show_status_on(entry.key, page)
+
+    def _show_statuses_on_tabs(self) -> None:
+        """Show the status of each page that has a tab on the tabs of all of them."""
+        tabbed = {key: page for key, page in self._pages.items() if page.tabs is not None}
+        for page in tabbed.values():
+            for key, other in tabbed.items():
+                page.tabs.tab(key).set_status(other.status)
 
     def _show_status_on(self, step: str, page: Page) -> None:
         button = self.sidebar.button(step)
@@ -360,8 +369,17 @@ class Window(QMainWindow):
         self.open_paths(paths)
 
     def focusNextPrevChild(self, forward: bool) -> bool:
-        """Move the focus to what is seen next, and scroll to it."""
-        root = self.hardware.panel if self._is_filled and self.hardware.is_open else self._middle
+        """Move the focus to what is seen next, and scroll to it.
+
+        Qt calls this too where what has the focus goes or is disabled. Nobody pressed Tab then, so that no control is
+        to have a ring: the page has the focus, from which Tab leads to its first control.
+        """
+        is_panel, now = self._is_filled and self.hardware.is_open, self.focusWidget()
+        if now is not None and self._shown and not (now.isVisible() and now.isEnabled()):
+            shown = self.hardware.panel if is_panel else self._pages[self._shown]
+            shown.setFocus(Qt.FocusReason.OtherFocusReason)
+            return True
+        root = self.hardware.panel if is_panel else self._middle
         return move_focus(root, self.focusWidget(), forward=forward) or super().focusNextPrevChild(forward)
 
     def changeEvent(self, event: QEvent) -> None:

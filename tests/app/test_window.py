@@ -12,6 +12,7 @@ from app.facts.train_scenes import TRAIN_SCENES
 from PySide6.QtCore import QEvent, QObject, QPoint, Qt
 from PySide6.QtWidgets import QAbstractSpinBox, QHeaderView, QLabel, QLineEdit, QPushButton, QScrollArea, QWidget
 
+from burnish_app.focus_order import focus_order
 from burnish_app.look.motion import is_reduced, set_motion
 from burnish_app.look.theme import DARK, LIGHT, Theme, colors_of
 from burnish_app.page_list import PAGES, PANEL
@@ -74,6 +75,38 @@ def test_compare_sweep_and_duel_are_tabs_of_runs(qtbot, window):
         assert window.sidebar.button("runs").isChecked()
         assert window.page(key).tabs.tab(key).isChecked()
     assert window.page("data").tabs is None
+
+
+def test_no_control_gets_the_focus_that_nobody_moved_there(qtbot, window):
+    """What has it is hidden with its page, or disabled; Tab then begins at the page's first control."""
+    window.go_to("settings")
+    settings = window.page("settings")
+    qtbot.keyClick(window, Qt.Key.Key_Tab)
+    inner = next(one for one in focus_order(settings) if isinstance(one, QPushButton))
+    inner.setFocus()
+    inner.setEnabled(False)
+    assert window.focusWidget() is settings
+    inner.setEnabled(True)
+    inner.setFocus()
+    window.go_to("runs")
+    runs = window.page("runs")
+    assert window.focusWidget() is runs
+    qtbot.keyClick(runs, Qt.Key.Key_Tab)
+    assert window.focusWidget() is focus_order(runs)[0]
+
+
+def test_a_tab_shows_that_its_page_works_or_needs_attention(qtbot, window):
+    window.go_to("sweep")
+    window.go_to("runs")
+    tab = window.page("runs").tabs.tab("sweep")
+    width = tab.sizeHint().width()
+    window.page("sweep").set_status("busy")
+    qtbot.waitUntil(lambda: tab.status == "busy")
+    assert tab.sizeHint().width() > width
+    assert tab.accessibleDescription()
+    window.page("sweep").set_status("done")
+    assert tab.sizeHint().width() == width
+    assert not tab.accessibleDescription()
 
 
 def test_the_arrow_keys_go_from_tab_to_tab_and_the_focus_with_them(qtbot, window):

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 ENGINE_VARIABLE = "BURNISH_ENGINE_PYTHON"
 """Environment variable with the Python that runs the engine, in place of the one that was set up."""
-_SERVE = ("-P", "-m", "burnish_engine.cli.main", "serve")
+_MODULE = ("-P", "-m", "burnish_engine.cli.main")
 
 
 @cache
@@ -20,13 +20,22 @@ def sets_engine_up() -> bool:
 
 def serve_command() -> tuple[str, ...]:
     """Return the command line of the engine's server; empty: no engine is set up."""
+    return engine_command("serve")
+
+
+def engine_command(*words: str) -> tuple[str, ...]:
+    """Return a command line of the engine; empty: no engine is set up.
+
+    Args:
+        *words: what stands behind `burnish` in a terminal.
+    """
     named = os.environ.get(ENGINE_VARIABLE)
     if named:
-        return (named, *_SERVE)
+        return (named, *_MODULE, *words)
     if not sets_engine_up():
-        return (sys.executable, *_SERVE)
+        return (sys.executable, *_MODULE, *words)
     from burnish_engine.contract.paths import user_data_dir
     from burnish_engine.install.engines import engine_python
 
     python = engine_python(user_data_dir())
-    return () if python is None else (str(python), *_SERVE)
+    return () if python is None else (str(python), *_MODULE, *words)

@@ -54,6 +54,8 @@ def _buttons(selection: Sequence[RunSummary]) -> dict[str, ButtonState]:
     if len(selection) == 1:
         status = selection[0].standing
         shown |= {"reveal": ButtonState(), "duplicate": ButtonState()}
+        if selection[0].state.step:
+            shown["report"] = ButtonState(hint=tr("Curve, replies and card as a page to read, keep or print"))
         stop = LEAVE_QUEUE if status == "queued" else RUN_ACTION_BUTTONS["stop"][0]
         possible = {"stop": ButtonState(text=stop), "resume": ButtonState()}
         shown |= {name: button for name, button in possible.items() if name in RUN_ACTIONS.get(status, ())}

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QAbstractItemView, QBoxLayout, QLineEdit
 
 from burnish_app.engine.engine_client import EngineClient
 from burnish_app.engine.loss_outlines import LossOutlines
+from burnish_app.engine_setup.run_report import RunReport
 from burnish_app.item_models.runs import RunsOrder, RunsTableModel
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
@@ -94,6 +95,10 @@ class RunsPage(Page):
         self.column.addLayout(self._beside, 1)
         self.delete = self.add_secondary(tr("Delete"), self._delete, "trash", "delete")
         self.reveal = self.add_secondary(tr("Show folder"), self._reveal, "folder", "reveal")
+        self.report = self.add_secondary(tr("Report"), self._report, "text", "report")
+        self.reports = RunReport(self)
+        self.reports.written.connect(lambda page: QDesktopServices.openUrl(QUrl.fromLocalFile(page)))
+        self.reports.failed.connect(lambda said: self.banner("error", tr("There is no report."), said))
         self.duplicate = self.add_secondary(tr("Duplicate as draft"), self._duplicate, "copy", "duplicate")
         self.stop = self.add_secondary(RUN_ACTION_BUTTONS["stop"][0], self._stop, "stop", "stop")
         self.resume = self.add_secondary(tr("Resume"), self._resume, "play", "resume")
@@ -253,6 +258,10 @@ class RunsPage(Page):
     def _reveal(self) -> None:
         if self.selected is not None:
             QDesktopServices.openUrl(QUrl.fromLocalFile(self.selected.folder))
+
+    def _report(self) -> None:
+        if self.selected is not None:
+            self.reports.write(Path(self.selected.folder))
 
     def _delete(self) -> None:
         if not self.delete.isEnabled():

@@ -6,7 +6,7 @@ from app.facts.run_summaries import RUNS, summary
 from burnish_app.page_states.runs import page_state
 from burnish_app.wording.run_text import LEAVE_QUEUE
 
-ONE = {"delete", "reveal", "duplicate"}
+ONE = {"delete", "reveal", "duplicate", "report"}
 
 
 def shown(*selection, runs=RUNS, most=3):

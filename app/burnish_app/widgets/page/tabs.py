@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtCore import QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QFontMetrics, QKeyEvent, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QAbstractButton, QButtonGroup, QWidget
 
 from burnish_app.look.fonts import scaled
 from burnish_app.look.language import tr
 from burnish_app.look.theme import colors_of, font
 from burnish_app.look.tokens import CONTROL_RADIUS_PX, FIGURE_PX, RING_PX, UNIT
+from burnish_app.state.step_status import STEP_STATUS_TEXT, StepStatus
+from burnish_app.widgets.basic.status_dot import StatusDot
 from burnish_app.widgets.basic.wrapping import FlowLayout
 
 _LINE_PX = 3
+_MARKED: tuple[StepStatus, ...] = ("busy", "attention")
 
 
 class PageTab(QAbstractButton):
-    """One tab: its name, underlined where it is chosen.
+    """One tab: its name, underlined where it is chosen, and a dot where its page works or needs attention.
 
     Args:
         key: key of the page that it shows.
@@ -36,11 +39,34 @@ class PageTab(QAbstractButton):
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setToolTip(f"{text} ({shortcut})" if shortcut else "")
         self.setAccessibleName(text)
+        self._dot = StatusDot()
+        self._dot.setParent(self)
+        self._dot.hide()
+
+    @property
+    def status(self) -> StepStatus:
+        """The status of the page."""
+        return self._dot.status
+
+    def set_status(self, status: StepStatus) -> None:
+        """Show the status of the page; a dot is seen only where it works or needs attention."""
+        self._dot.set_status(status)
+        self._dot.setVisible(status in _MARKED)
+        self.setAccessibleDescription(STEP_STATUS_TEXT[status] if status in _MARKED else "")
+        self.updateGeometry()
 
     def sizeHint(self) -> QSize:
-        """Return the size: the text above its line."""
+        """Return the size: the text above its line, and room for the dot behind it."""
         metrics = QFontMetrics(self.font())
-        return QSize(metrics.horizontalAdvance(self.text()) + 2, metrics.height() + scaled(UNIT) + _LINE_PX)
+        dot = 0 if self._dot.isHidden() else UNIT + self._dot.sizeHint().width()
+        return QSize(metrics.horizontalAdvance(self.text()) + 2 + dot, metrics.height() + scaled(UNIT) + _LINE_PX)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Keep the dot behind the text."""
+        super().resizeEvent(event)
+        size = self._dot.sizeHint()
+        top = (self.height() - _LINE_PX - size.height()) // 2 + 1
+        self._dot.setGeometry(QRect(self.width() - size.width(), top, size.width(), size.height()))
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Draw the name, and the line of the chosen one or the ring of the focus."""

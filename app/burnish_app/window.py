@@ -268,10 +268,10 @@ class Window(QMainWindow):
 
     def _show_statuses_on_tabs(self) -> None:
         """Show the status of each page that has a tab on the tabs of all of them."""
-        tabbed = {key: page for key, page in self._pages.items() if page.tabs is not None}
-        for page in tabbed.values():
-            for key, other in tabbed.items():
-                page.tabs.tab(key).set_status(other.status)
+        tabbed = [(page, page.tabs) for page in self._pages.values() if page.tabs is not None]
+        for _page, tabs in tabbed:
+            for page, _tabs in tabbed:
+                tabs.tab(page.key).set_status(page.status)
 
     def _show_status_on(self, step: str, page: Page) -> None:
         button = self.sidebar.button(step)

@@ -23,19 +23,19 @@ def serve_command() -> tuple[str, ...]:
     return engine_command("serve")
 
 
-def engine_command(*words: str) -> tuple[str, ...]:
+def engine_command(*arguments: str) -> tuple[str, ...]:
     """Return a command line of the engine; empty: no engine is set up.
 
     Args:
-        *words: what stands behind `burnish` in a terminal.
+        *arguments: what stands behind `burnish` in a terminal.
     """
     named = os.environ.get(ENGINE_VARIABLE)
     if named:
-        return (named, *_MODULE, *words)
+        return (named, *_MODULE, *arguments)
     if not sets_engine_up():
-        return (sys.executable, *_MODULE, *words)
+        return (sys.executable, *_MODULE, *arguments)
     from burnish_engine.contract.paths import user_data_dir
     from burnish_engine.install.engines import engine_python
 
     python = engine_python(user_data_dir())
-    return () if python is None else (str(python), *_MODULE, *words)
+    return () if python is None else (str(python), *_MODULE, *arguments)

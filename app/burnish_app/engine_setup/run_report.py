@@ -20,7 +20,7 @@ class RunReport(QObject):
 
     Args:
         parent: parent in Qt's object tree.
-        command: function that returns the command line of the engine with these words.
+        command: function that returns the command line of the engine with these arguments.
 
     Attributes:
         written: signal with the path of the page.
@@ -71,7 +71,7 @@ class RunReport(QObject):
         process, self._process = self._process, None
         if process is None:
             return
-        said = process.readAllStandardError().data().decode("utf-8", "replace").strip()
+        said = bytes(process.readAllStandardError().data()).decode("utf-8", "replace").strip()
         process.deleteLater()
         if code == 0:
             self.written.emit(str(self._page))

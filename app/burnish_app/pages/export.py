@@ -83,8 +83,8 @@ class ExportPage(Page):
         self.fidelity = FidelityCard()
         self.files = ExportedFiles(lambda: self.go_to.emit("try_out"))
         self.files.hand_over.connect(self._hand_over)
-        self.fidelity.actions.hand_over.connect(self._hand_over)
-        self.fidelity.actions.tried.connect(lambda: self.go_to.emit("try_out"))
+        self.fidelity.acts.hand_over.connect(self._hand_over)
+        self.fidelity.acts.tried.connect(lambda: self.go_to.emit("try_out"))
         self._wants_more = False
         self._handing_over: dict[str, Activity] = {}
         self.choices = ExportChoices()
@@ -339,7 +339,7 @@ class ExportPage(Page):
         export, best = RunPaths(Path(self.bench.run)).export, self.fidelity.leading
         is_proven = self.job is not None and self.job.report is not None and best in self._folder.exported
         self.files.show_files(export, self._folder, leading=best if is_proven else "")
-        self.fidelity.actions.show_file(
+        self.fidelity.acts.show_file(
             export / best if is_proven else None, self.files.programs, is_busy=self.files.is_busy
         )
 

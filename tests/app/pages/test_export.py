@@ -115,7 +115,7 @@ def test_a_finished_export_shows_its_proof_and_its_files(qtbot, show, run):
 
 
 def test_a_finished_export_offers_what_to_do_and_further_files_on_request(qtbot, show, exported, run):
-    actions = exported.fidelity.actions
+    actions = exported.fidelity.acts
     texts = [button.text() for button in actions.findChildren(QPushButton)]
     assert texts == ["Try it", "Open in LM Studio", "Add to Ollama", "Open the folder", "Copy command"]
     actions.findChildren(QPushButton)[-1].click()

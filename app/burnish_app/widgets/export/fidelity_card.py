@@ -53,16 +53,16 @@ class FidelityCard(Card):
     """Shows how faithful exported files are to the trained model, and what can be done with the best one.
 
     Attributes:
-        actions: what can be done with it.
+        acts: what can be done with it.
         leading: its name; empty: none passed.
     """
 
     def __init__(self) -> None:
         super().__init__(tr("Fidelity"), icon_name="scale")
         self._content, self._below = fill(QVBoxLayout(), spacing_px=UNIT), fill(QVBoxLayout(), spacing_px=UNIT)
-        self.actions = FileActions()
+        self.acts = FileActions()
         self.leading = ""
-        fill(self.body, self._content, self.actions, self._below, spacing_px=2 * UNIT)
+        fill(self.body, self._content, self.acts, self._below, spacing_px=2 * UNIT)
 
     def show_report(self, report: FidelityReport, *, suggested: str = "", why: str = "") -> None:
         """Replace the report shown.

@@ -1,4 +1,4 @@
-"""What can be done with an exported file: give it to a program, open its folder, copy a command that uses it."""
+"""Actions on an exported file: give it to a program, open its folder, copy a command that uses it."""
 
 from __future__ import annotations
 

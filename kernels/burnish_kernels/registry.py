@@ -31,6 +31,7 @@ OPS = (
     "moe_route",
     "moe_sort",
     "moe_unpack",
+    "gguf_blocks",
     "grouped_linear",
     "grouped_codes",
     "grouped_skinny",

@@ -16,8 +16,8 @@ from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES
 from burnish_engine.contract.run.endings import exit_text
 from burnish_engine.contract.units import plural
-from burnish_engine.export.gguf.header import read_header
 from burnish_engine.hardware.host.cpu import usable_cores
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 
 PROMPT, GENERATE, REPEAT = 512, 64, 3
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from burnish_engine.export.gguf.header import GgufHeader
+from burnish_engine.models.checkpoint.gguf_file.header import GgufHeader
 
 GIB = 2**30
 RAMS_GIB = (4, 6, 8)

@@ -12,6 +12,7 @@ from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.families import family
 from burnish_engine.models.families.experts import SCALES
 from burnish_engine.models.families.qwen import QWEN2_MOE
+from burnish_kernels.gguf_blocks.blocks import GgufBlocks
 
 _QWEN2_MOE: dict[str, Any] = {
     "model_type": QWEN2_MOE.model_type,
@@ -95,6 +96,14 @@ class RandomWeights:
         else:
             for piece in destination.split(max(1, _PIECE // destination[0].numel())):
                 piece.copy_(self._draw(torch.empty(piece.shape, dtype=piece.dtype, device=self._device)))
+
+    def block_type(self, _name: str) -> str:
+        """Return that no weight is in blocks of GGUF."""
+        return ""
+
+    def read_blocks(self, name: str) -> GgufBlocks:
+        """Refuse: no weight is in blocks of GGUF."""
+        raise ValueError(f"{name} is not stored in blocks")
 
     def _draw(self, matrix: torch.Tensor) -> torch.Tensor:
         """Fill a matrix on the device that is drawn on, with codes of MXFP4 if it is of bytes; return it."""

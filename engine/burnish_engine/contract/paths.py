@@ -138,8 +138,8 @@ def is_hub_name(text: str) -> bool:
 
 
 def is_model_name(text: str) -> bool:
-    """Whether a recipe's `model.path` is a name such as "Qwen/Qwen3-0.6B" rather than a folder that exists."""
-    return is_hub_name(text) and not Path(text).exists()
+    """Whether a recipe's `model.path` is a name such as "Qwen/Qwen3-0.6B", no file and no folder that exists."""
+    return is_hub_name(text) and not text.lower().endswith(".gguf") and not Path(text).exists()
 
 
 def fetched_model_dir(name: str) -> Path:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import ceil, prod
 from pathlib import Path
 
-from burnish_engine.advise.facts.gguf_size import TensorShape, choose_types, file_bytes
+from burnish_engine.advise.facts.gguf_size import choose_types, file_bytes
 from burnish_engine.contract.facts.export_forecast import ExportStage, TypeForecast
 from burnish_engine.contract.recipe.recipe_export import USE_IMPORTANCE, GgufType
 from burnish_engine.contract.wording.tables import EXPORT_STAGES
@@ -21,6 +21,7 @@ from burnish_engine.export.quantize.hessian import (
     input_name,
     refining_bytes,
 )
+from burnish_engine.models.checkpoint.gguf_file.header import TensorShape
 
 _WRITE_BYTES_S = 100e6  # reading, merging and writing 16-bit tensors; slower disks are rare
 _QUANTIZE_NS = {"IQ4_NL": 80.0, "IQ4_XS": 80.0, "IQ3_M": 150.0, "IQ3_XXS": 150.0, "IQ2_M": 250.0}

@@ -11,8 +11,8 @@ from burnish_engine.contract.files import write_atomic
 from burnish_engine.contract.units import file_size
 from burnish_engine.contract.version import burnish_version
 from burnish_engine.export.checks.checksums import CHECKSUMS
-from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.verify.verdict import verdict_text
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 
 CARD = "README.md"
 _MADE_BY = "<!-- made by Burnish; a new export writes it again -->"

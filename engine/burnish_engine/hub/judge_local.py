@@ -19,10 +19,7 @@ from burnish_engine.hub.local_models import FoundModel
 from burnish_engine.models.checkpoint.source import open_model, opens_without_torch
 from burnish_engine.models.checkpoint.tokenizer_file import check_token_ids
 
-GGUF_ONLY = (
-    "Its weights are GGUF, rounded for running: training needs the model's safetensors, which `burnish models fetch` "
-    "gets."
-)
+SEVERAL_FILES = "Its folder holds several GGUF files, or parts of one: choose one by its path."
 
 TOO_BIG = "Not even its smallest pass fits into what is free here."
 OTHER_FAMILY = "Its family is none of Burnish's own; choose it to see whether transformers can train it here."
@@ -55,8 +52,8 @@ def judge_local(
 
 def _judge(model: FoundModel, machine: MachineFacts, target: TargetSection, dataset: DatasetFacts | None) -> LocalModel:
     known: dict[str, Any] = {"name": model.name, "place": model.place, "folder": model.path, "bytes": model.bytes}
-    if model.gguf_only:
-        return LocalModel(**known, verdict="unusable", reason=GGUF_ONLY)
+    if model.gguf_only and model.file is None:
+        return LocalModel(**known, verdict="unusable", reason=SEVERAL_FILES)
     folder = model.path
     if not opens_without_torch(folder):
         return LocalModel(**known, verdict="unknown", reason=OTHER_FAMILY)

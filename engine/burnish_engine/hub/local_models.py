@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -28,6 +29,7 @@ LocalPlace = Literal["burnish", "folder", "hub_cache", "lm_studio", "ollama"]
 _MOST = 200  # models that are listed of a place
 _LONGEST_MANIFEST = 1_000_000  # bytes
 _LONGEST_CONFIG = 50_000_000  # bytes
+_BLOB = re.compile(r"sha256:[0-9a-f]{64}")
 _LARGEST = 2**60  # bytes; no disk holds more
 
 
@@ -39,6 +41,7 @@ class FoundModel:
         name: name that the program gives it whose folder it is in.
         place: that program.
         folder: its folder; of Ollama the one with all files.
+        file: its GGUF, where that is all there is and it is one file; else None.
         bytes: size of its weights.
         gguf_only: whether its weights are GGUF files only, or parts of one.
     """
@@ -48,10 +51,13 @@ class FoundModel:
     folder: Path
     bytes: int
     gguf_only: bool
+    file: Path | None = None
 
     @property
     def path(self) -> str:
-        """Name or folder for a recipe's `model.path`."""
+        """Name, file or folder for a recipe's `model.path`."""
+        if self.file is not None:
+            return str(self.file)
         return self.name if self.place == "burnish" else str(self.folder)
 
 
@@ -105,21 +111,24 @@ def _in_ollama(models: Path) -> Iterator[FoundModel]:
     except OSError:
         return
     for manifest in manifests:
-        size = _ollama_bytes(manifest)
+        size, digest = _ollama_weights(manifest)
         if size:
             owner, name, tag = manifest.parts[-3:]
             title = f"{name}:{tag}" if owner == "library" else f"{owner}/{name}:{tag}"
-            yield FoundModel(title, "ollama", models, size, gguf_only=True)
+            file = models / "blobs" / digest.replace(":", "-")
+            yield FoundModel(title, "ollama", models, size, gguf_only=True, file=file if _BLOB.match(digest) else None)
 
 
-def _ollama_bytes(manifest: Path) -> int:
-    """Return the size of the weights that a manifest names; 0 where it names none or cannot be read."""
+def _ollama_weights(manifest: Path) -> tuple[int, str]:
+    """Return size and hash of the weights that a manifest names; 0 where it names none or cannot be read."""
     try:
         layers = json.loads(small_text(manifest, _LONGEST_MANIFEST) or "")["layers"]
-        size = sum(int(layer["size"]) for layer in layers if str(layer["mediaType"]).endswith(".image.model"))
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        return 0
-    return size if 0 < size <= _LARGEST else 0
+        weights = [layer for layer in layers if str(layer["mediaType"]).endswith(".image.model")]
+        size = sum(int(layer["size"]) for layer in weights)
+        digest = str(weights[0].get("digest", "")) if len(weights) == 1 else ""
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return 0, ""
+    return (size if 0 < size <= _LARGEST else 0), digest
 
 
 def _model(folder: Path, name: str, place: LocalPlace) -> Iterator[FoundModel]:
@@ -128,7 +137,14 @@ def _model(folder: Path, name: str, place: LocalPlace) -> Iterator[FoundModel]:
     config = regular_file_size(folder / "config.json")
     whole = sizes["safetensors"] if config is not None and config <= _LONGEST_CONFIG else []
     if whole or sizes["gguf"]:
-        yield FoundModel(name, place, folder, sum(whole or sizes["gguf"]), gguf_only=not whole)
+        size = sum(whole or sizes["gguf"])
+        yield FoundModel(name, place, folder, size, gguf_only=not whole, file=None if whole else _only_gguf(folder))
+
+
+def _only_gguf(folder: Path) -> Path | None:
+    """Return a folder's GGUF with a language model; None where it has several. Some have one for images beside it."""
+    files = [path for path in islice(folder.glob("*.gguf"), MOST_ENTRIES) if "mmproj" not in path.name.lower()]
+    return files[0] if len(files) == 1 else None
 
 
 def _sizes(folder: Path, ending: str) -> list[int]:

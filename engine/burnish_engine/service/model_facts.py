@@ -12,6 +12,7 @@ from typing import get_args
 from burnish_engine.advise.facts.catalog import EMBEDDED, catalog, find_model
 from burnish_engine.advise.facts.gguf_rules import gguf_refusal
 from burnish_engine.advise.facts.gguf_size import predicted_file_bytes
+from burnish_engine.advise.facts.shape import parameters
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.advice import ModelFacts
 from burnish_engine.contract.files import read_plain, refuse_special
@@ -49,11 +50,11 @@ def model_facts(path: str) -> ModelFacts:
     return ModelFacts(
         path=path,
         name=path if is_model_name(path) else source.name,
-        folder=str(folder),
+        folder=str(source.place),
         family=str(source.config.get("model_type", "")),
-        parameters=count_parameters(folder),
+        parameters=parameters(source.spec) if source.spec and source.place != folder else count_parameters(folder),
         spec=source.spec or measured_spec(source.config),
-        bytes=sum(file.stat().st_size for file in folder.glob("*.safetensors")),
+        bytes=sum(file.stat().st_size for file in source.weight_files),
         max_context=source.spec.max_context if source.spec else None,
         chat=chat,
         license=_license(source, path),

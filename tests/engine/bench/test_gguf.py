@@ -13,7 +13,7 @@ from burnish_engine.bench.gguf_result import FileBench, Speed, read_llama_bench
 from burnish_engine.cli.machine.bench_gguf import show_benches
 from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.export.gguf.header import GgufHeader, read_header
+from burnish_engine.models.checkpoint.gguf_file.header import GgufHeader, read_header
 
 from support.models.export import write_16_bit
 from support.models.small_families import make_small

@@ -17,7 +17,7 @@ from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.run.events import SampleDone
 from burnish_engine.data.templates.library import TEMPLATES
 from burnish_engine.export.destinations.modelfile import read_modelfile
-from burnish_engine.export.gguf.header import read_header
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation.generate import generate_replies
 from burnish_engine.runs.events_file import read_events

@@ -14,12 +14,12 @@ from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.garbage import collect_seldom
 from burnish_engine.export import job
 from burnish_engine.export.base.staging import staging_folder
-from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.quantize import quantize
 from burnish_engine.export.verify import report as report_module
 from burnish_engine.export.verify.reference import ExportedModel
 from burnish_engine.export.verify.verify import verify_file
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 from burnish_engine.runs.file_hashes import sha256_file
 
@@ -252,7 +252,7 @@ def test_a_disk_that_fills_while_writing_is_no_space(wide, tmp_path, monkeypatch
 
 @pytest.mark.full
 def test_a_faulty_conversion_is_deleted_and_told(wide, wide_adapter, tmp_path, monkeypatch):
-    monkeypatch.setattr("burnish_engine.export.gguf.planned_tensors.permute_rows", lambda weight, heads: weight)
+    monkeypatch.setattr("burnish_engine.models.checkpoint.gguf_file.changes.permute_rows", lambda weight, heads: weight)
     with pytest.raises(FidelityError, match=r"x-F16\.gguf: .*mean KL divergence") as caught:
         export_gguf(ExportedModel(wide, wide_adapter, held_out=rows(wide), threads=1), tmp_path, "x", ["Q8_0", "Q4_0"])
     assert caught.value.exit_code == 14

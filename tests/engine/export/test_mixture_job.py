@@ -3,12 +3,12 @@
 import pytest
 
 from burnish_engine.contract.errors import FidelityError
-from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.preflight import forecast_gguf
 from burnish_engine.export.verify.reference import ExportedModel, ReferenceOptions
 from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.export.weights.adapter_weights import StackUpdate
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 
 from support.models.export import rows
 from support.models.gguf_edit import edit_gguf

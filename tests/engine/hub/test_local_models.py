@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
@@ -9,11 +10,12 @@ from burnish_engine.cli.main import main
 from burnish_engine.contract.model_places import hub_cache, model_dir
 from burnish_engine.contract.paths import cached_model_name, fetched_model_dir, models_dir
 from burnish_engine.hub import local_models
-from burnish_engine.hub.judge_local import GGUF_ONLY, judge_local
+from burnish_engine.hub.judge_local import SEVERAL_FILES, judge_local
 from burnish_engine.hub.local_models import find_local_models, ollama_folder
 from burnish_engine.models.checkpoint.source import open_model
 
 from support.machines.advice import CPU_16, LAPTOP, dataset
+from support.models.export import make_model, write_16_bit
 from support.models.tiny import make_llama
 
 
@@ -38,11 +40,11 @@ def cached(home, name, revision="a1", *, main=True):
     return snapshot
 
 
-def pulled(home, *path, size=5):
+def pulled(home, *path, size=5, digest="sha256:none"):
     """A manifest of Ollama."""
     file = ollama_folder().joinpath("manifests", *path)
     file.parent.mkdir(parents=True, exist_ok=True)
-    layers = [{"mediaType": "application/vnd.ollama.image.model", "size": size},
+    layers = [{"mediaType": "application/vnd.ollama.image.model", "size": size, "digest": digest},
               {"mediaType": "application/vnd.ollama.image.license", "size": 99}]  # fmt: skip
     file.write_text(json.dumps({"layers": layers}), encoding="utf-8")
     return file
@@ -141,7 +143,28 @@ def test_files_of_lm_studio_and_ollama_are_found_and_damaged_ones_left_out(home)
         ("acme/Tiny-GGUF", "lm_studio"), ("acme/tuned:latest", "ollama"), ("tiny:1b", "ollama"),
     ]  # fmt: skip
     assert all(one.gguf_only for one in found)
-    assert {one.reason for one in judge_local(found, CPU_16, LAPTOP)} == {GGUF_ONLY}
+    assert {one.verdict for one in judge_local(found, CPU_16, LAPTOP)} == {"unusable"}
+
+
+def test_a_gguf_of_lm_studio_or_ollama_is_named_by_its_file_and_judged(home):
+    source = make_model(home / "base", "llama")
+    file = write_16_bit(source, None, home)
+    folder = home / ".lmstudio" / "models" / "acme" / "Tiny-GGUF"
+    folder.mkdir(parents=True)
+    shutil.copy(file, folder / "tiny.gguf")
+    (folder / "mmproj-tiny.gguf").write_bytes(b"GGUF")
+    digest = "sha256:" + "a" * 64
+    pulled(home, "registry.ollama.ai", "library", "tiny", "1b", digest=digest)
+    blob = ollama_folder() / "blobs" / digest.replace(":", "-")
+    blob.parent.mkdir()
+    shutil.copy(file, blob)
+    found = find_local_models()
+    assert [one.path for one in found] == [str(folder / "tiny.gguf"), str(blob)]
+    assert {one.verdict for one in judge_local(found, CPU_16, LAPTOP)} <= {"good", "tight"}
+    assert open_model(str(blob)).spec == source.spec
+    shutil.copy(file, folder / "other.gguf")
+    several = find_local_models()[0]
+    assert judge_local([several], CPU_16, LAPTOP)[0].reason == SEVERAL_FILES
 
 
 def test_burnish_s_own_folder_and_named_ones_are_listed(home, burnish_home):

@@ -1,6 +1,5 @@
 """Tiny models of every exported family, adapters, and GGUF files made of them."""
 
-import ctypes
 import json
 
 import numpy as np
@@ -16,7 +15,6 @@ from burnish_engine.export.verify.probe_strings import PROBE_STRINGS
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
-from burnish_engine.models.gguf.gguf_library import library
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 from burnish_engine.models.transformers_path.plain import attach_adapter, load_adapter, load_base
 
@@ -102,12 +100,7 @@ def gguf_kl(path, model, ids):
 
 def with_adapter_kl(base, adapter, model, ids):
     """Mean KL(torch || llama.cpp with base and adapter) over one row."""
-    lib = library()
-    with GgufModel(base, exact=True, threads=1, context=256) as opened:
-        loaded = lib.llama_adapter_lora_init(opened._model, str(adapter).encode())
-        assert loaded, "llama.cpp cannot load the adapter"
-        adapters = (lib.llama_adapter_lora_p_ctypes * 1)(loaded)
-        assert lib.llama_set_adapters_lora(opened._context, adapters, 1, (ctypes.c_float * 1)(1.0)) == 0
+    with GgufModel(base, exact=True, threads=1, context=256, adapter=adapter) as opened:
         return float(np.mean(kl_divergence(torch_log_probs(model, ids), opened.logits(ids))))
 
 

@@ -81,7 +81,8 @@ def classify_drop(paths: list[str]) -> ClassifiedDrop:
     folders = [path for path in paths if path and path not in files and is_folder(Path(path))]
     others = [path for path in paths if path not in files and path not in folders]
     remedy = tr(
-        "A dataset is {data_formats_text}. A model is a folder that holds config.json, a recipe a TOML file."
+        "A dataset is {data_formats_text}. A model is a GGUF file, or a folder that holds config.json; a recipe is a "
+        "TOML file."
     ).format(data_formats_text=DATA_FORMATS_TEXT)
     if files:
         left_out = [Path(path).name or tr("something that is no local file") for path in (*folders, *others)]
@@ -107,15 +108,8 @@ def classify_drop(paths: list[str]) -> ClassifiedDrop:
         )
     if len(others) == 1 and is_recipe(Path(others[0])):
         return ClassifiedDrop("recipe", others)
-    if others and Path(others[0]).suffix.lower() == ".gguf":
-        return ClassifiedDrop(
-            "",
-            [],
-            tr("{name} is a finished GGUF file; training starts from a model's folder.").format(
-                name=Path(others[0]).name
-            ),
-            remedy,
-        )
+    if len(others) == 1 and Path(others[0]).suffix.lower() == ".gguf":
+        return ClassifiedDrop("model", others)
     if others and Path(others[0]).suffix:
         return ClassifiedDrop(
             "", [], tr("Files of the type {suffix} are not read.").format(suffix=Path(others[0]).suffix), remedy

@@ -14,7 +14,7 @@ from burnish_engine.contract.recipe.eight_bit_use import EIGHT_BITS, NO_EIGHT_BI
 from burnish_engine.contract.recipe.recipe import Recipe, why_plain
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.decoder.frozen.format_choice import capability_of, check_eight_bits, eight_bit_use
-from burnish_engine.models.families import stores_fp8, stores_nf4, why_not_fast
+from burnish_engine.models.families import stores_blocks, stores_fp8, stores_gguf, stores_nf4, why_not_fast
 from burnish_engine.models.families.adapter_targets import StartedSection, why_plain_adapter, why_plain_experts
 from burnish_kernels.registry import CAPABILITIES
 
@@ -27,7 +27,7 @@ class EngineChoice:
     """The engine that trains a run."""
 
     fast: bool  # whether Burnish's own engine trains; otherwise the plain one does (transformers and PEFT)
-    nf4: bool = False  # whether the frozen weights are kept in 4 bits (NF4)
+    nf4: bool = False  # whether the frozen weights are kept in 4 bits (NF4), or as a GGUF's blocks
     note: str = ""
     """Reason why the plain engine trains although the recipe did not ask for it, as a sentence; else empty."""
     eight_bits: EightBitUse = NO_EIGHT_BITS  # what is stored and multiplied in 8 bits
@@ -69,9 +69,23 @@ def choose_engine(
         check_plain_engine(recipe, precision, reason, device_problem(gpu))
         check_stored(config or {})
         return EngineChoice(fast=False, nf4=recipe.model.quantize == "nf4", note=plain_note(reason, config, gpu))
+    check_blocks(recipe, config or {})
     check_eight_bits(recipe, spec, precision, capability_of(gpu))
-    nf4 = is_nf4(recipe, config)
+    nf4 = keeps_packed(recipe, config)
     return EngineChoice(fast=True, nf4=nf4, eight_bits=eight_bit_use(recipe, recipe.train.products, nf4=nf4))
+
+
+def check_blocks(recipe: Recipe, config: Config) -> None:
+    """Refuse to round weights that a GGUF has in blocks once more.
+
+    Raises:
+        UsageError: The recipe asks for it.
+    """
+    if stores_blocks(config) and recipe.model.quantize != "none":
+        raise UsageError(
+            f'model.quantize = "{recipe.model.quantize}" would round the weights of a quantized GGUF once more.',
+            'Set model.quantize = "none": they stay in memory as they are in the file.',
+        )
 
 
 def check_plain_engine(recipe: Recipe, precision: str, reason: str, problem: str) -> None:
@@ -127,6 +141,11 @@ def check_stored(config: Config) -> None:
     stored = config.get("quantization_config")
     if not stored:
         return
+    if stores_gguf(config):
+        raise UsageError(
+            "The model is a GGUF, which only the fast engine reads, and that engine does not do this run.",
+            'Set train.engine = "auto" and train a LoRA adapter, or fetch the model\'s safetensors.',
+        )
     method = stored.get("quant_method") if isinstance(stored, Mapping) else None
     if method is None and isinstance(stored, Mapping) and (stored.get("load_in_4bit") or stored.get("load_in_8bit")):
         method = "bitsandbytes"
@@ -205,9 +224,9 @@ def check_optimizer(recipe: Recipe) -> None:
         )
 
 
-def is_nf4(recipe: Recipe, config: Config | None) -> bool:
-    """Whether a run keeps the frozen weights in 4 bits (NF4), because the recipe asks or the checkpoint is so."""
-    return recipe.model.quantize == "nf4" or (config is not None and stores_nf4(config))
+def keeps_packed(recipe: Recipe, config: Config | None) -> bool:
+    """Whether a run keeps the frozen weights packed: in 4 bits (NF4), or in the blocks of a GGUF."""
+    return recipe.model.quantize == "nf4" or (config is not None and (stores_nf4(config) or stores_blocks(config)))
 
 
 def storage_notes(recipe: Recipe, config: Config) -> list[str]:

@@ -14,6 +14,7 @@ from functools import cache
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES, NEED_IMPORTANCE, GgufType
+from burnish_engine.models.checkpoint.gguf_file.header import TensorShape
 from burnish_engine.models.checkpoint.mtp_layers import with_mtp_layers
 from burnish_engine.models.families.matrices import feed_forward_width
 
@@ -33,20 +34,6 @@ _EMBEDDINGS = {"token_embd.weight", "per_layer_token_embd.weight"}  # `tensor_na
 _ALIGNMENT = 32  # GGUF_DEFAULT_ALIGNMENT
 _METADATA_BYTES_PER_TOKEN = 40  # text, type and merge of a byte-BPE entry; SmolLM2 has 36, Llama 3 41
 _BYTES_PER_TENSOR_INFO = 60
-
-
-@dataclass(frozen=True)
-class TensorShape:
-    """One tensor of a GGUF."""
-
-    name: str  # name of the tensor in the GGUF
-    shape: tuple[int, ...]  # dimensions, rows first; the last number is the length of a row
-    type: str = "F16"  # type before quantization: F32, F16, BF16 or MXFP4
-
-    @property
-    def row(self) -> int:
-        """Length of a row, numbers."""
-        return self.shape[-1]
 
 
 @dataclass(frozen=True)

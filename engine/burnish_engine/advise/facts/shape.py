@@ -184,3 +184,10 @@ def _mixture_vectors(spec: DecoderSpec) -> int:
     if spec.experts is None or not spec.experts.bias:
         return 0
     return spec.num_experts * (1 + 2 * spec.intermediate_size + spec.hidden_size) + spec.num_heads
+
+
+def packed_width(spec: DecoderSpec) -> float:
+    """Return the bytes of a packed linear weight: in NF4, or on average in the blocks of a model's GGUF."""
+    if not any(layer.blocks for layer in spec.layers):
+        return NF4_BYTES
+    return sum(sum(layer.blocks) for layer in spec.layers) / stored_in_layers(spec, "linear")

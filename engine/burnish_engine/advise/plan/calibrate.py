@@ -190,7 +190,8 @@ def device_key(run: PlannedRun) -> str:
 
 def kind_of(run: PlannedRun) -> str:
     """The kind of a run by precision, trained weights and GPUs, such as "bf16", "nf4 bf16" or "full bf16 x2"."""
-    packed = "nf4" if run.engine.nf4 else run.engine.eight_bits.stored
+    blocks = any(layer.blocks for layer in run.spec.layers)
+    packed = "gguf" if blocks else "nf4" if run.engine.nf4 else run.engine.eight_bits.stored
     what = "full" if run.recipe.adapter.method == "full" else packed
     products = _PRODUCTS.get(run.engine.eight_bits.products, f"{run.engine.eight_bits.products.upper()} products")
     paged = _PAGED if run.recipe.train.optimizer.startswith(_PAGED) else ""

@@ -19,7 +19,7 @@ from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.files import read_plain
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.spec import decoder_spec
-from burnish_engine.models.families import layer_matrices
+from burnish_engine.models.families import layer_matrices, stores_gguf
 from burnish_engine.models.families.adapter_targets import StartedSection, has_name, is_target
 from burnish_engine.models.saved_adapters.adapter_files import why_not_lora
 from burnish_engine.models.saved_adapters.peft_form import by_modules
@@ -132,7 +132,7 @@ def _proof_note(exports: Sequence[ExportChoice], spec: DecoderSpec, longest: int
 def _quantized(kind: ExportKind, config: Config, spec: DecoderSpec | None, name: str) -> Refusal | None:
     stored = config.get("quantization_config")
     in_mxfp4 = spec is not None and spec.has_mxfp4_experts  # as gpt-oss is published; it is trained on these values
-    if not stored or in_mxfp4:
+    if not stored or in_mxfp4 or stores_gguf(config):  # a GGUF's decoded values are what was trained on
         return None
     method = stored.get("quant_method", "unknown method") if isinstance(stored, Mapping) else "unknown method"
     why = (

@@ -103,4 +103,4 @@ def _measured_spec(source: ModelSource) -> DecoderSpec | None:
 
 def weights_bytes(source: ModelSource) -> int:
     """The size of the weights on disk, bytes; `open_model` made sure that they exist."""
-    return sum(file.stat().st_size for file in source.folder.glob("*.safetensors"))
+    return sum(file.stat().st_size for file in source.weight_files)

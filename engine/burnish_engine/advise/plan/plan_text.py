@@ -134,8 +134,9 @@ def notes_on(run: PlannedRun) -> list[str]:
     if not run.engine.fast and (idle := unused_pins_note(run.recipe)):
         notes.append(idle)
     if run.engine.nf4 and not run.device.cuda:
+        packed = "The file's blocks save" if any(layer.blocks for layer in run.spec.layers) else "NF4 saves"
         notes.append(
-            "NF4 saves memory on a processor, not time: weights are unpacked for every product, which makes short "
+            f"{packed} memory on a processor, not time: weights are unpacked for every product, which makes short "
             "passes and replies slow."
         )
     if run.engine.fast and run.recipe.train.products == "auto" and run.device.cuda and not run.spec.num_experts:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from burnish_engine.advise.facts.engine_choice import Config, choose_engine, is_nf4
+from burnish_engine.advise.facts.engine_choice import Config, choose_engine, keeps_packed
 from burnish_engine.advise.facts.shape import frozen_bytes
 from burnish_engine.advise.facts.workload import (
     planned_facts,
@@ -190,7 +190,7 @@ def _weights_fit(recipe: Recipe, spec: DecoderSpec, machine: MachineFacts, confi
     free = _free_bytes(gpu, machine) if gpu else machine.ram_free_bytes
     precision = "bf16" if recipe.train.precision == "auto" else recipe.train.precision
     room = free + host_budget(machine, gpu)  # weights may be in host memory
-    nf4 = is_nf4(recipe, config)
+    nf4 = keeps_packed(recipe, config)
     stored = eight_bit_use(recipe, recipe.train.products, nf4=nf4).stored
     return frozen_bytes(spec, precision, nf4=nf4, fast=True, eight_bits=bool(stored)) < room
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from burnish_engine.advise.facts.planned_run import PlannedRun
-from burnish_engine.advise.facts.shape import BYTES_OF, NF4_BYTES, parameters
+from burnish_engine.advise.facts.shape import BYTES_OF, packed_width, parameters
 from burnish_engine.advise.facts.trained_bytes import optimizer_bytes, trained_parameters
 from burnish_engine.advise.plan.planned_work import planned_replies
 from burnish_engine.advise.predict.transfers import link_gb_s
@@ -351,8 +351,8 @@ def _token_s(run: PlannedRun, streamed: int) -> float:
     gpu = run.device.gpu(run.machine)
     rate = gpu_rates(gpu).bandwidth_gb_s * 1e9 * _MEMORY_SHARE if gpu else _CPU_BYTES_PER_S
     width = 1.0 if run.engine.eight_bits.stored else BYTES_OF[run.device.precision]
-    if run.recipe.model.quantize == "nf4":
-        width = NF4_BYTES
+    if run.engine.nf4:
+        width = packed_width(run.spec)
     layer_s = _CAPTURED_S_PER_LAYER if _is_captured(run) and not streamed else _TOKEN_S_PER_LAYER
     size, layers = parameters(run.spec) * width, len(run.spec.layers)
     copies_s = size * streamed / layers / (link_gb_s(gpu.pcie)[0] * 1e9) if gpu else 0.0

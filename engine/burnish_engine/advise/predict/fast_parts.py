@@ -26,7 +26,7 @@ def memory_parts(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
     workspace = int(found.pass_peak[0]) - activations
     freed, freed_experts = memory.freed_bytes(options), memory.freed_experts(options)
     tables = 0
-    if run.nf4:
+    if run.nf4 and weights.tables:
         tables = weights.tables - int((freed - freed_experts) * (1 - 0.5 / NF4_BYTES))
     experts = weights.experts - freed_experts
     stored = weights.stored - freed - tables - experts - memory.tables_on_host(options)
@@ -78,7 +78,8 @@ def memory_parts(run: FastRun, plan: MemoryPlan) -> list[MemoryPart]:
 
 
 def _weights_note(run: FastRun, options: PlanOptions) -> str:
-    packed = "NF4" if run.nf4 else run.eight_bits.stored.upper()
+    blocks = any(layer.blocks for layer in run.spec.layers)
+    packed = "the file's blocks" if blocks else "NF4" if run.nf4 else run.eight_bits.stored.upper()
     note = f"{packed}, the rest {run.precision}" if packed else run.precision
     away = {
         "embeddings": options.embedding_on_host,

@@ -98,7 +98,7 @@ class FrozenWeightBytes:
 def distinct_layers(spec: DecoderSpec) -> tuple[list[LayerSpec], list[int]]:
     """Return a layer of each kind (mixer, feed-forward, sizes), and for each layer of the model its kind's number."""
     kinds = [
-        (one.kind, one.feed_forward, one.head_dim, one.kv_heads, one.width, one.keys, one.projects_values)
+        (one.kind, one.feed_forward, one.head_dim, one.kv_heads, one.width, one.keys, one.projects_values, one.blocks)
         for one in spec.layers
     ]
     first: dict[tuple[object, ...], LayerSpec] = {}
@@ -151,7 +151,7 @@ def frozen_weights(
         spec: shape of the model.
         adapter: the recipe's adapter section.
         precision: "fp32", "bf16" or "fp16".
-        nf4: whether they are held in 4 bits.
+        nf4: whether they are held in 4 bits, or in the blocks of their GGUF.
         eight_bits: what is held and multiplied in 8 bits.
         tokens: most tokens of a pass, on which it depends whether experts are unpacked; None: they are.
     """
@@ -191,6 +191,8 @@ def frozen_weights(
     scales = sum(count * scale_bytes(eight_bits, stack) for stack, count in made)
     if eight_bits.stored:
         return FrozenWeightBytes(outside + weights + compute_copies, scales, embedding, unpacked, packed)
+    if blocks := sum(sum(layer.blocks) for layer in spec.layers):
+        return FrozenWeightBytes(outside + blocks + compute_copies, 0, embedding, unpacked, packed)
     tables = math.ceil(weights * (NF4_BYTES - 0.5)) + (scales if eight_bits.products else 0)
     matrices = outside + -(-weights // 2) + compute_copies
     return FrozenWeightBytes(matrices, tables, embedding, unpacked, packed)
@@ -252,6 +254,8 @@ def hosted_layer(
     if not nf4:
         freed = sum(_aligned(stack.elements) - _aligned(stack.compute_copies) for stack in made) * width
         return HostedLayer(block + sum(_in_block(stack.elements * width) for stack in made), freed, experts)
+    if layer.blocks:
+        return HostedLayer(block + sum(map(_in_block, layer.blocks)), sum(layer.blocks), experts)
     weights = [matrix.rows * matrix.columns for matrix in layer_matrices(spec, layer) if matrix.form == "linear"]
     blocks = [-(-count // 64) for count in weights]
     sizes = [size for count in weights for size in (-(-count // 2), *_NF4_CONSTANTS)]

@@ -16,7 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from burnish_engine.advise.facts.planned_run import FastRun
-from burnish_engine.advise.facts.shape import BYTES_OF, NF4_BYTES, UNPACKED_PER_S_AND_CORE, embedding_parameters
+from burnish_engine.advise.facts.shape import (
+    BYTES_OF,
+    NF4_BYTES,
+    UNPACKED_PER_S_AND_CORE,
+    embedding_parameters,
+    packed_width,
+)
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.expert_speed import ROWS_SHARE, ExpertRates, expert_work
 from burnish_engine.advise.predict.fast_layer import LayerShape, layer_shapes, offloaded_bytes
@@ -363,7 +369,7 @@ def rates(run: FastRun) -> Rates:
     memory = min(memory, (found.multiprocessors or math.inf) * _MULTIPROCESSOR_BYTES_S)
     link_in, link_out = (1e9 * rate for rate in link_gb_s(gpu.pcie))
     attention = peak * _ATTENTION_SHARE
-    unpacking = memory / (NF4_BYTES + width)
+    unpacking = memory / (packed_width(run.spec) + width)
     int8 = found.bf16_tflops * 1e12 * found.int8_rate * _INT8_SHARE
     rate = _FP8_RATE if run.eight_bits.products == "fp8" else found.int8_rate
     eight_bits = int8 if run.eight_bits.products == "int8" else found.bf16_tflops * 1e12 * rate * _EIGHT_BIT_SHARE

@@ -29,6 +29,7 @@ from burnish_engine.contract.recipe.recipe_preference import Objective, Preferen
 from burnish_engine.contract.recipe.recipe_reinforce import ReinforceSection, RewardSection, usual_rewards
 from burnish_engine.contract.recipe.recipe_task import TaskSection
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
+from burnish_engine.models.families import stores_blocks
 from burnish_engine.scoring.recognize import suggested_section
 
 _STEPS_WANTED = 200  # enough for warmup, decay and a curve to read; more tokens a step beyond that
@@ -153,6 +154,8 @@ def _as_qlora(recipe: Recipe, inputs: FitInputs) -> Recipe | None:
     model = recipe.model.model_copy(update={"quantize": "nf4"})
     quantized = recipe.model_copy(update={"model": model})
     gpu = best_gpu(inputs.machine)
+    if stores_blocks(inputs.config or {}):
+        return None
     return None if gpu is None or fast_obstacle(quantized, inputs.spec, gpu, inputs.config) else quantized
 
 

@@ -11,7 +11,7 @@ from burnish_engine.bench.gguf_phone import RAMS_GIB, on_phones, type_text
 from burnish_engine.bench.gguf_result import FileBench
 from burnish_engine.cli.terminal import out
 from burnish_engine.contract.units import file_size, memory_size, plural
-from burnish_engine.export.gguf.header import read_header
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 
 
 def show_benches(paths: Sequence[Path], results: Sequence[FileBench], measured: Sequence[FileBench]) -> None:

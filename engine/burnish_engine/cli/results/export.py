@@ -10,6 +10,11 @@ import typer
 from pydantic import ValidationError
 
 from burnish_engine.chat.run_model import base_of_whole, trained_model
+from burnish_engine.cli.results.export_adapters import (
+    export_adapter_file,
+    export_adapter_folder,
+    why_merged_instead,
+)
 from burnish_engine.cli.results.export_bar import ExportBar
 from burnish_engine.cli.terminal import out, typed_run
 from burnish_engine.contract.errors import BurnishError, ExitCode, FidelityError, SetupError, UsageError
@@ -29,8 +34,7 @@ from burnish_engine.contract.units import file_size
 from burnish_engine.export.base.kind_check import check_kind
 from burnish_engine.export.base.staging import require_folder, require_space
 from burnish_engine.hardware.host.awake import kept_awake
-from burnish_engine.models.checkpoint.source import ModelSource, open_model
-from burnish_engine.models.checkpoint.wrapper import Wrapper
+from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.runs.jobs.export_job import ExportReporter
 from burnish_engine.runs.store import adapter_of, open_run, read_recipe, trained_of, with_own_template
 from burnish_engine.scoring.rows_file import scored_tokens
@@ -114,7 +118,7 @@ def export(
     recipe = _with_options(with_own_template(paths, read_recipe(paths)), importance, merge_onto, size_limit)
     # An adapter is written even where the base no longer exists.
     trained = None if to == "adapter" else _TrainedModel.open(paths, recipe, to, name, leave_out=leave_out)
-    if to == "lora-gguf" and (why := _why_merged(paths)):
+    if to == "lora-gguf" and (why := why_merged_instead(paths)):
         out.note(f"{why} It is merged into the model instead.")
         to = "gguf"
     quants = _types(quant, recipe) if to in GGUF_KINDS else []
@@ -132,7 +136,7 @@ def export(
         report: FidelityReport | None = None
         written, best, why = folder, "", ""
         if trained is None:
-            written = _export_adapter(paths, recipe, folder / to, each_expert=each_expert)
+            written = export_adapter_folder(paths, recipe, folder / to, each_expert=each_expert)
         elif to in GGUF_KINDS:
             report = _export_files(trained, folder, quants, bar, reporter)
             if to != "gguf":
@@ -189,12 +193,6 @@ def _check_options(to: ExportKind, *, json: bool, each_expert: bool, leave_out: 
         raise UsageError("--each-expert is for adapters.", "Add --to adapter.")
 
 
-def _why_merged(paths: RunPaths) -> str:
-    from burnish_engine.export.gguf.adapter_file import why_merged
-
-    return why_merged(adapter_of(paths))
-
-
 def _chat_command(paths: RunPaths, to: ExportKind, written: Path, report: FidelityReport | None) -> str:
     """Make the command that chats with the exported model."""
     if to in ("ollama", "lmstudio", "lora-gguf"):
@@ -238,17 +236,6 @@ def _show_plan(trained: _TrainedModel | None, folder: Path, quants: list[GgufTyp
     return ExitCode.DONE
 
 
-def _export_adapter(paths: RunPaths, recipe: Recipe, out_dir: Path, *, each_expert: bool) -> Path:
-    """Export the adapter as PEFT's folder."""
-    if each_expert:
-        from burnish_engine.export.weights.each_expert import export_adapter_by_expert
-
-        return export_adapter_by_expert(open_model(recipe.model.path), adapter_of(paths), out_dir)
-    from burnish_engine.export.weights.folders import export_adapter
-
-    return export_adapter(adapter_of(paths), out_dir, _wrapper(recipe))
-
-
 def _export_other(trained: _TrainedModel, folder: Path, to: ExportKind, bar: ExportBar) -> Path:
     """Export the adapter as a GGUF, or the trained model (with an adapter: merged) as a folder."""
     from burnish_engine.chat.device import chat_device
@@ -258,9 +245,7 @@ def _export_other(trained: _TrainedModel, folder: Path, to: ExportKind, bar: Exp
 
     paths, recipe, source = trained.paths, trained.recipe, trained.source
     if to == "lora-gguf" and trained.adapter is not None:
-        from burnish_engine.export.gguf.adapter_file import export_adapter_gguf
-
-        return export_adapter_gguf(source, trained.adapter, folder, trained.name)
+        return export_adapter_file(paths, recipe, source, trained.name, trained.adapter, folder, bar)
     onto_rounded = recipe.export.merge_onto == "dequantized"
     rounded = kept_in_4_bits(paths, recipe, source) if onto_rounded else frozenset[str]()
     found = export_proven_safetensors(
@@ -278,14 +263,6 @@ def _export_other(trained: _TrainedModel, folder: Path, to: ExportKind, bar: Exp
         f"divergence {max(found.mean_kl, 0.0):.2g}."
     )
     return folder / to
-
-
-def _wrapper(recipe: Recipe) -> Wrapper | None:
-    """Return the base's arrangement of language model and other parts; None where it has no others, or is missing."""
-    try:
-        return open_model(recipe.model.path).wrapper
-    except BurnishError:
-        return None
 
 
 def _export_files(

@@ -46,6 +46,11 @@ class LayerSpec(Facts):
     matrices: tuple[Matrix, ...] = Field(
         default=(), description="Its matrices, counted on the built model; empty: those of the family's table."
     )
+    blocks: tuple[int, ...] = Field(
+        default=(),
+        description="Bytes of its linear matrices, in the family's order, where a GGUF has them in blocks; empty: it "
+        "is not from such a file.",
+    )
     mixer_kept: KeptBytes | None = Field(
         default=None,
         description="Of its state space, linear attention or convolution, measured on the built model; null: it has "

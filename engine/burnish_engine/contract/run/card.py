@@ -69,7 +69,9 @@ class RunEnvironment(Record):
     threads: int = Field(description="Processor threads; sums depend on it.")
     engine: str = Field(description="fast or plain.")
     precision: str = Field(description="Precision of the computation.")
-    weights: str = Field(description="Number format of the frozen weights: nf4, fp8, int8, mxfp8, or the precision.")
+    weights: str = Field(
+        description="Number format of the frozen weights: nf4, gguf (its blocks), fp8, int8, mxfp8, or the precision."
+    )
     products: str = Field(
         default="16",
         description="What products with the frozen weights are computed in: 16 (the precision), fp8, int8 or mxfp8.",

@@ -12,10 +12,10 @@ from burnish_engine.export.checks.settings import check_settings
 from burnish_engine.export.checks.tensors import check_tensors, draft_layers
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.checks.vocabulary import VOCABULARY_ARRAYS, check_vocabulary, wrong_pre_tokenizer
-from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.gguf.vocabulary import read_vocabulary
 from burnish_engine.export.gguf.write import declared_stops
 from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 
 
 def check_contents(

@@ -11,7 +11,7 @@ from typing import Any
 
 from burnish_engine.advise.facts.gguf_rules import gguf_rules
 from burnish_engine.contract.facts.facts import DecoderSpec
-from burnish_engine.export.gguf.header import GgufHeader
+from burnish_engine.models.checkpoint.gguf_file.header import GgufHeader
 
 _UNWINDOWED = {"cwm", "ministral", "mistral", "ministral3", "mixtral", "phi3"}
 """Families whose sliding window llama.cpp does not compute: the file equals the model only within the window."""

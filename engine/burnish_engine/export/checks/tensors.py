@@ -17,17 +17,17 @@ import numpy as np
 import torch
 
 from burnish_engine.advise.facts.gguf_rules import gguf_rules
-from burnish_engine.advise.facts.gguf_size import STORED_MXFP4, TensorShape
+from burnish_engine.advise.facts.gguf_size import STORED_MXFP4
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES
 from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.checks.rounding_error import CodeChoice, is_judged, largest_error, outside
 from burnish_engine.export.checks.trained_weights import Origin, TrainedWeights
 from burnish_engine.export.gguf.block_formats import Floats
-from burnish_engine.export.gguf.header import GgufHeader
 from burnish_engine.export.gguf.tensor_data import row_pieces
-from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.quantize.hessian import input_name
+from burnish_engine.models.checkpoint.gguf_file.header import GgufHeader, TensorShape
+from burnish_engine.models.checkpoint.gguf_file.tensor_names import name_map
 
 _INTERLEAVED: Final = {"llama", "arcee", "smollm3", "mistral3", "granite", "granitemoe", "granite_swa"}
 """Architectures whose rope turns neighboring rows of a head in llama.cpp; in transformers, rows half a head apart."""

@@ -17,13 +17,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from burnish_engine.advise.facts.gguf_size import TensorShape
 from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.checks.tensors import ExpectedTensor, expected_tensors
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.gguf.block_formats import Floats
-from burnish_engine.export.gguf.header import GgufHeader
 from burnish_engine.export.gguf.tensor_data import row_pieces
+from burnish_engine.models.checkpoint.gguf_file.header import GgufHeader, TensorShape
 
 _Sums = npt.NDArray[np.float64]
 _LEAST_ROWS: Final = 10  # fewer say nothing about their spread

@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from burnish_engine.contract.errors import BurnishError
-from burnish_engine.export.gguf.header import GgufHeader, read_header
 from burnish_engine.export.gguf.pre_tokenizer import PRE_KEY, choose_pre_tokenizer
 from burnish_engine.export.gguf.vocabulary import Vocabulary
+from burnish_engine.models.checkpoint.gguf_file.header import GgufHeader, read_header
 
 _KEYS: Final = "tokenizer.ggml."
 _ARRAYS: Final = {"tokens": "token", "token_type": "type of token", "merges": "merge", "scores": "score of token"}

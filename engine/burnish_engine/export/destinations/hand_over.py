@@ -11,7 +11,7 @@ from burnish_engine.contract.paths import ADAPTER_GGUF, RunPaths
 from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES
 from burnish_engine.contract.serve.export_requests import ProgramName
 from burnish_engine.export.destinations.programs import add_to_lm_studio, add_to_ollama
-from burnish_engine.export.gguf.header import read_header
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 from burnish_engine.runs.store import open_run, read_recipe, with_own_template
 
 

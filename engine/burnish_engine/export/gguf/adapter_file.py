@@ -7,7 +7,7 @@ are stacks too, from which a token takes those of its experts (llama-graph.cpp, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +18,24 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.paths import ADAPTER_GGUF
 from burnish_engine.contract.version import burnish_version
 from burnish_engine.export.base.staging import publish, require_space, staging_folder
-from burnish_engine.export.gguf.header import ADAPTER_DIGEST
-from burnish_engine.export.gguf.planned_tensors import changed
-from burnish_engine.export.gguf.tensor_names import places
-from burnish_engine.export.gguf.value_heads import column_order
 from burnish_engine.export.gguf.write import clean_name
 from burnish_engine.export.weights.adapter import read_adapter
 from burnish_engine.export.weights.adapter_weights import AdapterWeights, StackUpdate
 from burnish_engine.export.weights.experts import StoredStack
 from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.models.checkpoint.gguf_file.changes import changed
+from burnish_engine.models.checkpoint.gguf_file.header import ADAPTER_DIGEST
+from burnish_engine.models.checkpoint.gguf_file.tensor_names import places
+from burnish_engine.models.checkpoint.gguf_file.value_heads import column_order
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.families.rules.gguf import GgufRules
 
 _MERGE = "Export it merged instead: `--to gguf` or `--to safetensors`."
 
 
-def export_adapter_gguf(source: ModelSource, adapter: Path, out: Path, name: str) -> Path:
+def export_adapter_gguf(
+    source: ModelSource, adapter: Path, out: Path, name: str, check: Callable[[Path], object] = lambda _path: None
+) -> Path:
     """Write an adapter as a GGUF in fp32.
 
     Args:
@@ -41,6 +43,7 @@ def export_adapter_gguf(source: ModelSource, adapter: Path, out: Path, name: str
         adapter: folder of the PEFT adapter.
         out: folder of the file, which is called NAME-lora.gguf.
         name: name of the model.
+        check: called with the finished file before it gets its name; may refuse it by an error.
 
     Returns:
         Path of the file.
@@ -63,6 +66,7 @@ def export_adapter_gguf(source: ModelSource, adapter: Path, out: Path, name: str
     require_space(out, size, "The adapter")
     with staging_folder(out) as staging:
         _write(found, rules, weights, staging / "adapter.gguf", name)
+        check(staging / "adapter.gguf")
         publish(staging / "adapter.gguf", target)
     return target
 

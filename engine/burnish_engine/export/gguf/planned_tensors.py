@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -10,11 +9,12 @@ from functools import partial
 import torch
 
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.contract.facts.facts import DecoderSpec, RopeSpec
-from burnish_engine.export.gguf.tensor_names import places
-from burnish_engine.export.gguf.value_heads import column_order, row_order
+from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.export.weights.experts import ExpertPart, StoredStack
 from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.models.checkpoint.gguf_file.changes import changed, in_columns
+from burnish_engine.models.checkpoint.gguf_file.rope_factors import llama3_factors
+from burnish_engine.models.checkpoint.gguf_file.tensor_names import places
 from burnish_engine.models.checkpoint.mtp_layers import mtp_count, with_mtp_layers
 from burnish_engine.models.families.rules.gguf import EXPERT_TENSORS, GgufRules
 
@@ -62,7 +62,7 @@ def plan_tensors(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) ->
     """
 
     def load(base: str) -> torch.Tensor:
-        return _in_columns(spec, base, changed(rules, spec, base, weights.load(base)))
+        return in_columns(spec, base, changed(rules, spec, base, weights.load(base)))
 
     names, stacks = weights.names, [*weights.stacks.values()]
     if rules.has_mtp:
@@ -108,48 +108,6 @@ def layer_numbers(rules: GgufRules, spec: DecoderSpec, weights: MergedWeights) -
     """
     named = _numbers(rules, spec)
     return {key: [float(weights.load(name)) for name in names] for key, names in named.items()}
-
-
-def changed(rules: GgufRules, spec: DecoderSpec, name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Turn a base tensor into the one that llama.cpp's graph expects.
-
-    Weights of linear layers only get their rows in another order, so that it fits an adapter's B [out, r] as well.
-
-    Args:
-        rules: rules of the family.
-        spec: shape of the model.
-        name: base name of the tensor.
-        tensor: the tensor.
-    """
-    if rules.interleaved and ".q_proj." in name:
-        return permute_rows(tensor, spec.num_heads)
-    if rules.interleaved and ".k_proj." in name:
-        return permute_rows(tensor, spec.num_kv_heads)
-    if (order := row_order(spec, name)) is not None:
-        tensor = tensor[order]
-    if name.endswith(".A_log"):
-        return -torch.exp(tensor)
-    # transformers multiplies by 1 + weight, llama.cpp by the weight.
-    is_one_plus = spec.norm_one_plus and name.endswith("norm.weight") and not name.endswith(rules.plain_norms)
-    return tensor + 1.0 if is_one_plus else tensor
-
-
-def _in_columns(spec: DecoderSpec, name: str, tensor: torch.Tensor) -> torch.Tensor:
-    order = column_order(spec, name)
-    return tensor if order is None else tensor[:, order]
-
-
-def permute_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Reorder each head's rows from transformers' half-and-half rope to llama.cpp's interleaved pairs.
-
-    Args:
-        weight: Q or K weight [heads * head_dim, in], or bias [heads * head_dim].
-        heads: number of query heads for Q, of key/value heads for K.
-
-    Source: convert_hf_to_gguf.py of llama.cpp, `LlamaModel.permute`. Without it the file loads and generates nonsense.
-    """
-    pairs = weight.reshape(heads, 2, weight.shape[0] // heads // 2, *weight.shape[1:])
-    return pairs.swapaxes(1, 2).reshape(weight.shape)
 
 
 def _numbers(rules: GgufRules, spec: DecoderSpec) -> dict[str, list[str]]:
@@ -222,7 +180,7 @@ def _rope_factors(spec: DecoderSpec) -> list[PlannedTensor]:
     """Plan the divisors of a rope's frequencies, which no checkpoint holds."""
     rope = spec.rope
     if rope.scaling == "llama3":
-        return [_constant("rope_freqs.weight", llama3_factors(rope, spec.head_dim))]
+        return [_constant("rope_freqs.weight", torch.tensor(llama3_factors(rope, spec.head_dim)))]
     if rope.scaling == "proportional":  # of the layers without a window alone
         pairs = spec.largest_head // 2
         turned = int(rope.proportion * pairs)
@@ -235,19 +193,3 @@ def _rope_factors(spec: DecoderSpec) -> list[PlannedTensor]:
 
 def _constant(name: str, value: torch.Tensor) -> PlannedTensor:
     return PlannedTensor(name, tuple(value.shape), lambda: value, full_precision=True)
-
-
-def llama3_factors(rope: RopeSpec, head_dim: int) -> torch.Tensor:
-    """Compute the divisor of each rotation frequency [head_dim / 2], fp32.
-
-    Llama 3.1's rule (transformers modeling_rope_utils, `_compute_llama3_parameters`): long wavelengths are divided by
-    the factor, short ones are not, with a smooth passage between.
-    """
-    context = float(rope.original_context or 8192)
-    frequencies = 1.0 / (rope.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim))
-    wavelengths = 2 * math.pi / frequencies
-    smooth = (context / wavelengths - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
-    between = 1.0 / ((1.0 - smooth) / rope.factor + smooth)
-    factors = torch.where(wavelengths > context / rope.low_freq_factor, torch.full_like(smooth, rope.factor), between)
-    factors = torch.where(wavelengths < context / rope.high_freq_factor, torch.ones_like(smooth), factors)
-    return factors.float()

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from burnish_engine.advise.facts.gguf_size import TensorShape, block_size
+from burnish_engine.advise.facts.gguf_size import block_size
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.export.gguf.block_formats import Codes, Floats, dequantize
-from burnish_engine.export.gguf.header import GgufHeader
+from burnish_engine.models.checkpoint.gguf_file.header import GgufHeader, TensorShape
 
 PIECE = 4 * 1024 * 1024
 """Number of values that are read at a time."""

@@ -19,13 +19,13 @@ from burnish_engine.contract.files import read_plain
 from burnish_engine.contract.paths import safe_name
 from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.staging import Canceled, never, stop_if
-from burnish_engine.export.gguf.header import ADAPTER_DIGEST, DEQUANTIZED, MERGED_ONTO, MODEL_DIGEST
 from burnish_engine.export.gguf.planned_tensors import PlannedTensor, file_spec, layer_numbers, plan_tensors
 from burnish_engine.export.gguf.pre_tokenizer import PRE_KEY, choose_pre_tokenizer
-from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.gguf.vocabulary import Vocabulary, read_vocabulary
 from burnish_engine.export.weights.folders import Progress, no_progress, to_dtype
 from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.models.checkpoint.gguf_file.header import ADAPTER_DIGEST, DEQUANTIZED, MERGED_ONTO, MODEL_DIGEST
+from burnish_engine.models.checkpoint.gguf_file.tensor_names import name_map
 from burnish_engine.models.checkpoint.source import ModelSource, generation_ends
 from burnish_engine.models.families.rules.gguf import GgufRules, Metadata
 

@@ -27,8 +27,8 @@ from burnish_engine.advise.facts.gguf_size import (
 from burnish_engine.contract.errors import NoSpaceError, SetupError, StoppedError, UsageError
 from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES, NEED_IMPORTANCE, GgufType
 from burnish_engine.export.base.staging import Canceled, never, publish, require_memory, require_space
-from burnish_engine.export.gguf.header import GgufHeader, read_header
 from burnish_engine.export.quantize.hessian import hessian_sizes, refining_bytes
+from burnish_engine.models.checkpoint.gguf_file.header import GgufHeader, read_header
 
 _POLL_S = 0.1
 _WORKER_BYTES = 200 * 1024 * 1024  # Python, llama.cpp and the vocabulary

@@ -34,8 +34,8 @@ def main(arguments: list[str]) -> int:
     if int(threads):
         os.environ.setdefault("OPENBLAS_NUM_THREADS", threads)  # read when numpy is loaded
     from burnish_engine.advise.facts.gguf_size import STORED_MXFP4
-    from burnish_engine.export.gguf.header import read_header
     from burnish_engine.export.quantize.importance_file import read_importance
+    from burnish_engine.models.checkpoint.gguf_file.header import read_header
     from burnish_engine.models.gguf.gguf_library import quantize_file
 
     importance = read_importance(beside[0]) if beside else None

@@ -24,7 +24,6 @@ from burnish_engine.export.base.losses import MeanLoss, gain_kept, token_kl
 from burnish_engine.export.base.staging import Canceled, never, stop_if
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
-from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.gguf.pre_tokenizer import compare_tokens, expected_tokens
 from burnish_engine.export.gguf.vocabulary import before_texts, turn_end
 from burnish_engine.export.quantize.quantize import Quantized
@@ -34,6 +33,7 @@ from burnish_engine.export.verify.probe_strings import PROBE_STRINGS
 from burnish_engine.export.verify.provenance import hash_file
 from burnish_engine.export.verify.reference import REPLY_TOKENS, Probe, Reference
 from burnish_engine.export.weights.folders import Progress, no_progress
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 from burnish_engine.models.generation.sampling import GeneratedReply, Sampling
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 from burnish_engine.scoring.score import TaskRows

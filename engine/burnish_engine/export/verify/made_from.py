@@ -12,8 +12,8 @@ from burnish_engine.export.base.staging import Canceled, never
 from burnish_engine.export.checks.checksums import CHECKSUMS, recorded_checksum
 from burnish_engine.export.checks.trained_change import HeldChange, held_change
 from burnish_engine.export.checks.trained_weights import Origin
-from burnish_engine.export.gguf.header import ADAPTER_DIGEST, MODEL_DIGEST, GgufHeader
 from burnish_engine.export.verify.provenance import Provenance
+from burnish_engine.models.checkpoint.gguf_file.header import ADAPTER_DIGEST, MODEL_DIGEST, GgufHeader
 
 _EXACT = {"F32", "F16", "BF16"}
 """Types whose every number is compared with the trained model's, so that nothing is hidden."""

@@ -12,7 +12,7 @@ from burnish_engine.advise.facts.gguf_size import type_bytes
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
 from burnish_engine.export.base.staging import Canceled, never, stop_if
-from burnish_engine.export.gguf.header import GgufHeader
+from burnish_engine.models.checkpoint.gguf_file.header import GgufHeader
 
 _BLOCK_BYTES = 2**20
 _MOST_NAMED = 5  # tensors in a sentence

@@ -26,7 +26,7 @@ from burnish_engine.export.base.staging import Canceled, never, require_memory, 
 from burnish_engine.export.quantize.importance_file import Importance
 from burnish_engine.export.verify.stage_bar import BeginStage
 from burnish_engine.export.weights.folders import Progress, no_progress
-from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
+from burnish_engine.models.checkpoint.checkpoint_tensors import checkpoint_tensors
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.families import family
 from burnish_engine.models.generation.generate import generate_replies, model_stop_ids
@@ -214,9 +214,9 @@ def compute_reference(
     """
     import torch
 
-    from burnish_engine.export.gguf.value_heads import column_order
     from burnish_engine.export.quantize.importance import compute_importance
     from burnish_engine.export.weights.nf4_merge import round_model
+    from burnish_engine.models.checkpoint.gguf_file.value_heads import column_order
     from burnish_engine.models.transformers_path.plain import load_adapter, load_base
 
     source, adapter, options = model.source, model.adapter, model.options

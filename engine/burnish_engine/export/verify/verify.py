@@ -10,7 +10,6 @@ from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.wording.tables import EXPORT_STAGES
 from burnish_engine.export.base.staging import Canceled, never
 from burnish_engine.export.checks.trained_weights import Origin
-from burnish_engine.export.gguf.header import DEQUANTIZED, MERGED_ONTO, read_header
 from burnish_engine.export.quantize.quantize import file_type, read_back
 from burnish_engine.export.verify.fidelity import add_score, check_file, probe_texts
 from burnish_engine.export.verify.made_from import MadeFrom, record_problems
@@ -26,6 +25,7 @@ from burnish_engine.export.verify.report import CheckedFiles, build_report, read
 from burnish_engine.export.verify.stage_bar import StageBar, StageName
 from burnish_engine.export.weights.adapter import read_adapter
 from burnish_engine.export.weights.folders import Progress, no_progress
+from burnish_engine.models.checkpoint.gguf_file.header import DEQUANTIZED, MERGED_ONTO, read_header
 from burnish_engine.models.gguf.gguf_trial import try_file
 
 

@@ -23,6 +23,7 @@ from burnish_engine.export.weights.merge import PLAIN_DTYPES, MergedWeights
 from burnish_engine.models.checkpoint.safetensors_header import TYPE_BITS
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.wrapper import Wrapper
+from burnish_engine.models.families import stores_gguf
 
 SHARD_BYTES = 4_000_000_000
 _COPIED = ("*.json", "*.jinja", "*.model", "*.txt", "LICENSE*", "NOTICE*", "README.md")
@@ -99,8 +100,10 @@ def export_safetensors(
         if len(shards) > 1:
             _write_index(folder, weights, shards, total)
         _copy_small_files(source.folder, folder)
-        if weights.unpacks_mxfp4:
+        if weights.unpacks_mxfp4 or stores_gguf(source.config):
             _change_config(folder, lambda config: config.pop("quantization_config"))
+        if stores_gguf(source.config):
+            _change_config(folder, _name_class)
         if weights.unties:
             _change_config(folder, partial(_set, key="tie_word_embeddings", value=False, adds=True))
         if not source.has_drafts:
@@ -249,6 +252,14 @@ def _change_config(folder: Path, change: Callable[[dict[str, Any]], object]) -> 
     change(config)
     if config != json.loads(text):
         path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _name_class(config: dict[str, Any]) -> None:
+    """Add the name of transformers' class and the type of the weights, which no GGUF says."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    config["architectures"] = [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config["model_type"]]]
+    config["dtype"] = "bfloat16"
 
 
 def _set(config: dict[str, Any], *, key: str, value: object, adds: bool) -> None:

@@ -17,13 +17,16 @@ from burnish_engine.export.weights.adapter import read_adapter
 from burnish_engine.export.weights.adapter_weights import AdapterWeights, LowRankUpdate
 from burnish_engine.export.weights.experts import ExpertPart, StoredStack, stored_stacks
 from burnish_engine.export.weights.nf4_merge import round_trip
+from burnish_engine.models.checkpoint.checkpoint_tensors import checkpoint_tensors
+from burnish_engine.models.checkpoint.gguf_file.folder import gguf_of
+from burnish_engine.models.checkpoint.gguf_file.gguf_checkpoint import GgufCheckpoint
 from burnish_engine.models.checkpoint.meta_model import meta_model, stored_names
 from burnish_engine.models.checkpoint.mtp_layers import is_mtp, mtp_count, mtp_names, with_mtp_layers
-from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.families import family
 from burnish_engine.models.saved_adapters.adapter_files import read_files
 from burnish_engine.models.saved_adapters.base_checks import refuse_other_tokens
+from burnish_kernels.gguf_blocks.types import BLOCK_TYPES
 
 PLAIN_DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 """Types of unquantized base tensors; a tensor of any other type is quantized."""
@@ -85,6 +88,7 @@ class MergedWeights:
         self.mtp_names, self.mtp_stacks = list(mtp), _mtp_stacks(source, mtp)
         self._tensors = stored | {name: stored[place] for name, place in (packed | self._stored | mtp).items()}
         self._open: dict[Path, Any] = {}
+        self._gguf = GgufCheckpoint(source.folder) if gguf_of(source.folder) else None
         self._rounded_experts = _separate_experts([stack for stack in self.stacks.values() if stack.path in rounded])
         self.adapter: AdapterWeights | None = self._renamed(read_adapter(adapter)) if adapter is not None else None
         self._embedding, self._head = _table_names(source, self._stored)
@@ -130,8 +134,12 @@ class MergedWeights:
         return unpacked.shape if unpacked else self._tensors[self._read_for(name)].shape
 
     def base_dtype(self, name: str) -> str:
-        """Return a tensor's type in the checkpoint, such as BF16, without reading the tensor; of unpacked ones BF16."""
-        return "BF16" if name in self._unpacked else self._tensors[self._read_for(name)].dtype
+        """Return a tensor's type in the checkpoint, such as BF16, without reading the tensor; of unpacked ones BF16.
+
+        BF16 is also that of weights which are decoded from a GGUF's blocks.
+        """
+        kind = "BF16" if name in self._unpacked else self._tensors[self._read_for(name)].dtype
+        return "BF16" if kind in BLOCK_TYPES else kind
 
     def stored_name(self, name: str) -> str:
         """Return a tensor's name in the files of the base; of a head that it lacks, in those of the merged model."""
@@ -232,7 +240,9 @@ class MergedWeights:
         return round_trip(matrix)
 
     def _read(self, name: str) -> torch.Tensor:
-        """Read a tensor of the files, without an adapter, in the type that it is stored in."""
+        """Read a tensor of the files, without an adapter, in the type that it is stored in; blocks in fp32."""
+        if self._gguf is not None:
+            return self._gguf.read(self._tensors[name].name)
         tensor: torch.Tensor = self._file(name).get_tensor(self._tensors[name].name)
         return tensor
 

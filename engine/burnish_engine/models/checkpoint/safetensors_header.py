@@ -71,8 +71,8 @@ def stored_tensors(file: Path) -> dict[str, StoredTensor]:
         raise SetupError(f"{file} is damaged: {_short(error)}.", _REMEDY) from error
 
 
-def checkpoint_tensors(folder: Path) -> dict[str, StoredTensor]:
-    """Return every tensor of a model folder: from `model.safetensors`, or else from the files that its index lists.
+def folder_tensors(folder: Path) -> dict[str, StoredTensor]:
+    """Return every tensor of a folder: from `model.safetensors`, or else from the files that its index lists.
 
     Raises:
         SetupError: There is neither, the index is wrong or names a file outside the folder, or a file is damaged.

@@ -17,6 +17,7 @@ from burnish_engine.contract.files import is_file, read_plain
 from burnish_engine.contract.model_places import model_dir
 from burnish_engine.contract.paths import cached_model_name, is_address, is_model_name, models_dir
 from burnish_engine.models.checkpoint import embedded
+from burnish_engine.models.checkpoint.checkpoint_tensors import checkpoint_tensors
 from burnish_engine.models.checkpoint.config_checks import (
     HEAD,
     check_config,
@@ -24,9 +25,9 @@ from burnish_engine.models.checkpoint.config_checks import (
     embedding_rows,
     why_no_tokens,
 )
+from burnish_engine.models.checkpoint.gguf_file.folder import gguf_folder, gguf_of, is_gguf
 from burnish_engine.models.checkpoint.meta_model import check_built
 from burnish_engine.models.checkpoint.mtp_layers import check_mtp, mtp_count, mtp_names
-from burnish_engine.models.checkpoint.safetensors_header import checkpoint_tensors
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.checkpoint.wrapper import Wrapper, other_parts, text_part
 from burnish_engine.models.families import family
@@ -44,7 +45,8 @@ class ModelSource:
     """A checked model folder.
 
     Attributes:
-        folder: folder with config.json, safetensors and tokenizer.
+        folder: folder with config.json, safetensors and tokenizer; of a GGUF, the one that was made from it, which has
+            no weights.
         name: name of the model for people.
         config: parsed config.json; of a model with further parts the configuration of its language model.
         spec: decoder specification; None for families that only the plain path knows.
@@ -83,6 +85,16 @@ class ModelSource:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     @property
+    def place(self) -> Path:
+        """The GGUF that the model was opened from, else its folder."""
+        return gguf_of(self.folder) or self.folder
+
+    @property
+    def weight_files(self) -> list[Path]:
+        """The files that hold the weights."""
+        return sorted(self.folder.glob("*.safetensors")) if self.place == self.folder else [self.place]
+
+    @property
     def stored_quantized(self) -> bool:
         """Whether the linear weights are stored quantized; the fast decoder only takes NF4 (see `why_not_fast`)."""
         return bool(self.config.get("quantization_config"))
@@ -92,10 +104,10 @@ def open_model(path: str) -> ModelSource:
     """Check a model folder, or unpack the embedded one.
 
     Args:
-        path: "embedded", a folder, or the name of a fetched model.
+        path: "embedded", a folder, a .gguf file, or the name of a fetched model.
 
     Raises:
-        UsageError: There is no such folder, or the path is an address.
+        UsageError: There is no such folder or file, no model can be trained from the file, or the path is an address.
         SetupError: The folder lacks config, weights or tokenizer, holds pickles only, or needs code of its own; a value
             of its config is impossible, a weight file is damaged, or config and weights are of different models.
     """
@@ -105,6 +117,8 @@ def open_model(path: str) -> ModelSource:
         return ModelSource(
             folder, embedded.NAME, config, decoder_spec(config), embedded.NOTE, rows=embedding_rows(config, {})
         )
+    if is_gguf(path):
+        return _open_gguf(Path(path))
     if is_address(path):
         raise UsageError(
             f"{path} is an address; a model is opened by its name or its folder.",
@@ -119,7 +133,7 @@ def open_model(path: str) -> ModelSource:
         kind = "is a file, not a folder" if folder.is_file() else "does not exist"
         raise UsageError(
             f"The model folder {folder} {kind}.",
-            'Give a folder with config.json, safetensors and a tokenizer, or "embedded".',
+            'Give a folder with config.json, safetensors and a tokenizer, a .gguf file, or "embedded".',
         )
     config, wrapper = text_part(read_config(folder))
     _check_weights(folder)
@@ -153,6 +167,18 @@ def open_model(path: str) -> ModelSource:
         wrapper=wrapper,
         rows=embedding_rows(config, tensors),
     )
+
+
+def _open_gguf(path: Path) -> ModelSource:
+    """Open the model of a GGUF, whose weights stay in the file."""
+    folder = gguf_folder(path)
+    config = read_config(folder)
+    check_config(folder, config, nested=False)
+    spec, tensors = decoder_spec(config), checkpoint_tensors(folder)
+    check_tensors(folder, config, spec, tensors)
+    types = sorted({tensor.dtype for tensor in tensors.values()} - {"F32"})
+    note = f"The model is trained from the file {path.name} as it is (weights in {', '.join(types)})."
+    return ModelSource(folder, path.stem, config, spec, note, rows=embedding_rows(config, tensors))
 
 
 def _keeps_mtp(spec: DecoderSpec | None, parts: Sequence[str]) -> bool:
@@ -288,10 +314,13 @@ def model_folder(path: str) -> Path:
         path: model as for `open_model`.
 
     Raises:
-        SetupError: The embedded model cannot be unpacked.
+        SetupError: The embedded model cannot be unpacked, or a GGUF is damaged.
+        UsageError: There is no such GGUF, or no model can be trained from it.
     """
     if path == "embedded":
         return embedded.ensure()
+    if is_gguf(path):
+        return gguf_folder(Path(path))
     old = "/" not in path and not Path(path).exists() and model_dir(path).is_dir()  # a name of the hub without an owner
     return model_dir(path) if old or is_model_name(path) else Path(path)
 
@@ -304,6 +333,8 @@ def opens_without_torch(path: str) -> bool:
     """
     if path == "embedded":
         return embedded.is_unpacked()
+    if is_gguf(path):
+        return True
     folder = model_folder(path)
     try:
         config, wrapper = text_part(read_config(folder))

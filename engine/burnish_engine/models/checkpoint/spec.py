@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
-from burnish_engine.models.families import FAMILIES, Family
+from burnish_engine.models.families import FAMILIES, Family, stores_blocks
 from burnish_engine.models.families.rules.config import Config, ConfigRules, size
 from burnish_engine.models.families.rules.mixture import expert_count
 
@@ -110,9 +110,15 @@ def _layers(config: Config, rules: ConfigRules, experts: int, window: int | None
     kinds, ropes = rules.layer_kinds(config, count, window), rules.rotates(config, count)
     if window is None and "sliding_attention" in kinds:
         raise ValueError("layers with a window, but no window")
-    own = rules.layer_fields(config, kinds)
+    own = [{**one, **more} for one, more in zip(rules.layer_fields(config, kinds), _blocks(config, count), strict=True)]
     mixtures = rules.mixture.layers(config, count) if rules.mixture and experts else [experts > 0] * count
     return [
         LayerSpec(kind=kinds[i], feed_forward="mixture_of_experts" if mixtures[i] else "dense", rope=ropes[i], **own[i])
         for i in range(count)
     ]
+
+
+def _blocks(config: Config, count: int) -> list[dict[str, Any]]:
+    """Read the bytes of each layer's weights where a GGUF has them in blocks; else nothing for each layer."""
+    sizes = config["quantization_config"]["layers"] if stores_blocks(config) else []
+    return [{"blocks": tuple(one)} for one in sizes] if sizes else [{}] * count

@@ -15,10 +15,12 @@ from typing import BinaryIO
 import torch
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor, checkpoint_tensors
+from burnish_engine.models.checkpoint.checkpoint_tensors import checkpoint_tensors
+from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor
 from burnish_engine.models.checkpoint.stored_fp8 import scale_name, values
 from burnish_engine.models.checkpoint.wrapper import Wrapper
 from burnish_engine.models.families.experts import BLOCKS, SCALES
+from burnish_kernels.gguf_blocks.blocks import GgufBlocks
 
 PIECE_BYTES = 32 * 1024 * 1024
 """One of the two host buffers. Larger ones read no faster from an NVMe disk."""
@@ -91,7 +93,8 @@ class Checkpoint:
     def require(self, shapes: dict[str, tuple[int, ...]]) -> None:
         """Check before anything large is allocated that tensors exist, in these shapes and types.
 
-        The type is a floating-point one; of a stack of experts in MXFP4, U8; or FP8 with scales beside it.
+        The type is a floating-point one; of a stack of experts in MXFP4, U8; FP8 with scales beside it; or GGUF's
+        blocks.
 
         Raises:
             SetupError: Some are missing or differ; the message names the first.
@@ -105,7 +108,7 @@ class Checkpoint:
                     f"{list(shape)}.",
                     "Download the model again: config and weights are of different models.",
                 )
-            is_packed = name.endswith((BLOCKS, SCALES)) and stored.dtype == "U8"
+            is_packed = (name.endswith((BLOCKS, SCALES)) and stored.dtype == "U8") or bool(self.block_type(name))
             if stored.dtype not in PLAIN_TYPES and not is_packed and not self._is_fp8(name):
                 raise SetupError(
                     f"The tensor {name} in {stored.file} is stored as {stored.dtype}, not as F32, F16 or BF16.",
@@ -169,6 +172,18 @@ class Checkpoint:
             host = buffers.take(part.shape[0] * row_bytes)
             self._fill(host, stored, stored.start + (first + done) * row_bytes)
             buffers.put(host, dtype, part)
+
+    def block_type(self, name: str) -> str:  # noqa: ARG002
+        """Return the GGUF type of a weight that is stored in its blocks; empty for other tensors."""
+        return ""
+
+    def read_blocks(self, name: str) -> GgufBlocks:
+        """Return a weight that is stored in blocks of GGUF (`block_type`), on the CPU.
+
+        Raises:
+            SetupError: There is no such tensor, or it cannot be read.
+        """
+        raise SetupError(f"The tensor {name} in {self._folder} is not stored in blocks.", "Use other files.")
 
     def _is_fp8(self, name: str) -> bool:
         """Return whether a weight is stored in FP8, with scales beside it."""

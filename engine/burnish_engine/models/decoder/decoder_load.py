@@ -17,8 +17,8 @@ from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.facts import DecoderSpec
 from burnish_engine.contract.recipe.eight_bit_use import NO_EIGHT_BITS, EightBitUse
 from burnish_engine.contract.units import memory_size
+from burnish_engine.models.checkpoint.open_checkpoint import open_checkpoint
 from burnish_engine.models.checkpoint.source import ModelSource
-from burnish_engine.models.checkpoint.weights import Checkpoint
 from burnish_engine.models.decoder.decoder import Decoder
 from burnish_engine.models.decoder.decoder_layer import DecoderLayer
 from burnish_engine.models.decoder.experts.expert_load import ExpertBuilder, ExpertSlots, expert_slots
@@ -61,7 +61,8 @@ class DecoderOptions:
         device: device that the weights go to.
         positions: tokens of the longest document, for which there is a rope table, and of the largest pass.
         plan: adapter to make room for.
-        quantize: whether to keep the linear weights as NF4 (quantized here, unless the checkpoint already is).
+        quantize: whether to keep the linear weights packed: as NF4 (quantized here, unless the checkpoint already is),
+            or in the blocks of GGUF that they are stored in.
         eight_bits: what to store and to multiply in 8 bits; nothing is stored so beside NF4. Products in 8 bits
             take weights in NF4 or codes, or experts in MXFP4, and no DoRA.
         embedding_on_host: whether to keep the embeddings in page-locked host memory. Where head and embeddings are one
@@ -123,7 +124,7 @@ def load_decoder(source: ModelSource, options: DecoderOptions) -> LoadedDecoder:
     spec, known = source.spec, family(source.spec.family) if source.spec else None
     if spec is None or known is None:
         raise ValueError(f"the fast decoder does not do {source.config.get('model_type')}")
-    with Checkpoint(source.folder, wrapper=source.wrapper) as checkpoint:
+    with open_checkpoint(source) as checkpoint:
         in_nf4 = {name.removesuffix(NF4_SUFFIX) for name in checkpoint.names() if name.endswith(NF4_SUFFIX)}
         if in_nf4 and not options.quantize:
             raise SetupError(

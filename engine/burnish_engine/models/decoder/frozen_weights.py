@@ -7,7 +7,7 @@ views of the slot that the block is copied to; the adapters' compute copies are 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import torch
@@ -38,6 +38,7 @@ from burnish_engine.models.host_memory.layer_shares import RankMemory
 from burnish_engine.models.host_memory.page_lock import PageLock
 from burnish_engine.models.host_memory.weight_ring import WeightRing, block_bytes, carve
 from burnish_kernels.eight_bit_linear.op import EightBitRows
+from burnish_kernels.gguf_blocks import op as gguf_blocks
 from burnish_kernels.grouped_codes.op import ExpertWeight, expert_scales
 from burnish_kernels.lora_linear import op as lora_linear
 from burnish_kernels.nf4 import op as nf4
@@ -95,7 +96,7 @@ class FrozenWeightReader:
         spec: specification of the model.
         slots: all stacks but the experts'.
         compute_buffer: tensor in the compute dtype on the device.
-        quantize: whether weights are kept in NF4.
+        quantize: whether weights are kept in NF4, or in blocks of GGUF where they are stored so.
         eight_bits: what is stored and multiplied in 8 bits; never stored where weights are kept in NF4.
         on_host: numbers of the layers whose weights stay in host memory.
         on_ranks: numbers of the layers whose weights the ranks share.
@@ -126,6 +127,7 @@ class FrozenWeightReader:
         self._quantize, self._device, self._dtype = quantize, compute_buffer.device, compute_buffer.dtype
         self._eight_bits, self._is_packed = eight_bits, quantize or bool(eight_bits.stored)
         self._stored_in_nf4 = quantize and any(name.endswith(NF4_SUFFIX) for name in checkpoint.names())
+        self._stored_in_blocks = quantize and any(checkpoint.block_type(name) for name in checkpoint.names())
         self._scratch = self._make_scratch() if self._is_packed and not eight_bits.products else {}
         self._code_scratch = self._make_code_scratch() if eight_bits.products else {}
         self._expert_stacks = [known.expert_stacks(spec, index) for index in range(spec.num_layers)]
@@ -283,7 +285,7 @@ class FrozenWeightReader:
         }
 
     def _like(self, slot: StackSlot) -> list[WeightPart]:
-        """Return the parts of a stack's weight on the meta device: each module's in NF4, or the whole one."""
+        """Return the parts of a stack's weight on the meta device: each module's packed, or the whole one."""
         if self._eight_bits.stored:
             return [CODE_FORMATS[self._eight_bits.stored].empty(slot.stack.N, slot.stack.K, "meta")]
         if not self._quantize:
@@ -291,7 +293,9 @@ class FrozenWeightReader:
         found: list[WeightPart] = []
         for module in slot.modules:
             name, shape = self._name(module), (module.rows, module.columns)
-            if self._stored_in_nf4 and f"{name}{NF4_SUFFIX}" not in self._checkpoint:
+            if kind := self._checkpoint.block_type(name):
+                found.append(gguf_blocks.empty(shape, kind, "meta"))
+            elif self._stored_in_blocks or (self._stored_in_nf4 and f"{name}{NF4_SUFFIX}" not in self._checkpoint):
                 found.append(torch.empty(shape, dtype=self._dtype, device="meta"))
             else:
                 double = not self._stored_in_nf4 or f"{name}.nested_absmax" in self._checkpoint
@@ -345,15 +349,17 @@ class FrozenWeightReader:
         if isinstance(place, torch.Tensor):
             self._checkpoint.read_into(self._name(module), place)
             return
-        found = self._part(module, torch.device("cpu") if self._stored_in_nf4 else self._device)
-        assert isinstance(place, nf4.Nf4)
-        assert isinstance(found, nf4.Nf4)
-        for name, tensor in place.tensors().items():
-            tensor.copy_(found.tensors()[name])
+        is_stored = self._stored_in_nf4 or self._stored_in_blocks
+        found = part_tensors(self._part(module, torch.device("cpu") if is_stored else self._device))
+        for name, tensor in part_tensors(place).items():
+            tensor.copy_(found[name])
 
     def _part(self, module: Module, device: torch.device) -> WeightPart:
-        """Return one module's weight in NF4, or in 16 bits where a published 4-bit checkpoint left it so."""
+        """Return one module's weight in NF4 or blocks, or in 16 bits where a published 4-bit checkpoint left it so."""
         name, shape = self._name(module), (module.rows, module.columns)
+        if self._checkpoint.block_type(name):
+            blocks = self._checkpoint.read_blocks(name)
+            return replace(blocks, data=blocks.data.to(device))
         if f"{name}{NF4_SUFFIX}" in self._checkpoint:
             keys = [key for key in self._checkpoint.names() if key == name or key.startswith(f"{name}.")]
             try:
@@ -367,9 +373,10 @@ class FrozenWeightReader:
                 )
             return found
         # What is quantized here passes through fp32, so that no stored type loses anything on the way.
-        weight = torch.empty(shape, dtype=self._dtype if self._stored_in_nf4 else torch.float32, device=device)
+        is_stored = self._stored_in_nf4 or self._stored_in_blocks
+        weight = torch.empty(shape, dtype=self._dtype if is_stored else torch.float32, device=device)
         self._checkpoint.read_into(name, weight)
-        return weight if self._stored_in_nf4 else nf4.quantize(weight)
+        return weight if is_stored else nf4.quantize(weight)
 
     def _name(self, module: Module) -> str:
         return f"{self._family.stored_path(module.path)}.weight"

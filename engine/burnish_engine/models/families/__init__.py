@@ -25,13 +25,16 @@ from burnish_engine.models.families.record import Family, Module
 
 __all__ = [
     "FAMILIES",
+    "GGUF_METHOD",
     "Family",
     "Module",
     "family",
     "layer_matrices",
     "own_dropout",
     "softmax_in_fp32",
+    "stores_blocks",
     "stores_fp8",
+    "stores_gguf",
     "stores_nf4",
     "why_not_fast",
 ]
@@ -45,6 +48,8 @@ FAMILIES: dict[str, Family] = {
     for record in kin.FAMILIES
 }  # fmt: skip
 """model_type of config.json to the family's record."""
+GGUF_METHOD = "gguf"
+"""`quant_method` in the config.json that is read from a GGUF."""
 _USUAL = Family("")
 _UNFUSED = gemma.UNFUSED | granite.UNFUSED
 _DROPOUTS = ("attention_dropout", "residual_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop")
@@ -79,7 +84,7 @@ def why_not_fast(config: dict[str, Any], spec: DecoderSpec | None, *, nf4: bool 
     """
     stored = config.get("quantization_config")
     is_mxfp4 = spec is not None and spec.has_mxfp4_experts
-    is_read = (nf4 and stores_nf4(config)) or stores_fp8(config)
+    is_read = (nf4 and stores_nf4(config)) or stores_fp8(config) or stores_gguf(config)
     if stored and not is_mxfp4 and (not is_read or (spec is not None and spec.num_experts > 0)):
         return "is stored quantized"
     if spec is None and isinstance(config.get("text_config"), dict):
@@ -110,6 +115,25 @@ def stores_nf4(config: Mapping[str, Any]) -> bool:
         return False
     method = stored.get("quant_method", "bitsandbytes")
     return bool(stored.get("load_in_4bit")) and method == "bitsandbytes" and stored.get("bnb_4bit_quant_type") == "nf4"
+
+
+def stores_gguf(config: Mapping[str, Any]) -> bool:
+    """Return whether a model's weights lie in a GGUF, in blocks or in 16 bits.
+
+    Args:
+        config: parsed config.json of the checkpoint, or what was read as such from the GGUF.
+    """
+    stored = config.get("quantization_config")
+    return isinstance(stored, Mapping) and stored.get("quant_method") == GGUF_METHOD
+
+
+def stores_blocks(config: Mapping[str, Any]) -> bool:
+    """Return whether a model's linear weights lie in a GGUF in blocks, in which they stay in memory.
+
+    Args:
+        config: parsed config.json of the checkpoint, or what was read as such from the GGUF.
+    """
+    return stores_gguf(config) and bool(config["quantization_config"]["layers"])
 
 
 def stores_fp8(config: Mapping[str, Any]) -> bool:

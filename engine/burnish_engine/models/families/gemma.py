@@ -14,7 +14,15 @@ from burnish_engine.models.families.rules.config import (
     number,
     window_by_pattern,
 )
-from burnish_engine.models.families.rules.gguf import GgufRules, Metadata, Oddities, normed_parts, usual_parts
+from burnish_engine.models.families.rules.gguf import (
+    GgufRules,
+    Metadata,
+    Oddities,
+    Settings,
+    normed_parts,
+    usual_config,
+    usual_parts,
+)
 from burnish_engine.models.families.rules.rope import Ropes, ropes_by_kind
 
 _EVERY2, _EVERY3 = 2, 6  # interval of the global layers in llama.cpp, where the file names none (load_swa_pattern)
@@ -124,6 +132,43 @@ def _oddities(spec: DecoderSpec, _config: Config) -> Oddities:
     ]
 
 
+def _windows_config(settings: Settings) -> dict[str, Any]:
+    found: dict[str, Any] = {"sliding_window": settings.get("attention.sliding_window") or None}
+    if isinstance(local := settings.get("attention.sliding_window_pattern"), tuple):
+        found["layer_types"] = ["sliding_attention" if one else "full_attention" for one in local]
+    return found
+
+
+def _scale_config(settings: Settings, wide_layers: int) -> dict[str, Any]:
+    """Read what queries are scaled by, which no file says (`_query_scale`)."""
+    heads = settings["embedding_length"] // settings["attention.head_count"]
+    is_wide = settings["block_count"] == wide_layers
+    return {"query_pre_attn_scalar": heads if is_wide else settings.get("attention.key_length", heads)}
+
+
+def _gemma2_config(settings: Settings) -> dict[str, Any]:
+    return {
+        **_windows_config(settings),
+        **_scale_config(settings, _WIDE2),
+        "attn_logit_softcapping": settings.get("attn_logit_softcapping"),
+        "final_logit_softcapping": settings.get("final_logit_softcapping"),
+    }
+
+
+def _config(settings: Settings) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        **_windows_config(settings),
+        **_scale_config(settings, _WIDE3),
+        "final_logit_softcapping": settings.get("final_logit_softcapping"),
+        "attn_logit_softcapping": None,
+        "rope_local_base_freq": settings.get("rope.freq_base_swa", 10_000.0),
+    }
+    if found["sliding_window"] is None:
+        del found["sliding_window"]
+        found["layer_types"] = ["full_attention"] * settings["block_count"]
+    return found
+
+
 GEMMA = Family(
     "gemma",
     config=ConfigRules(
@@ -134,7 +179,13 @@ GEMMA = Family(
         fields=_gemma_fields,
         layer_kinds=all_attention,
     ),
-    gguf=GgufRules("gemma", ("default", "gpt-2", "llama-bpe"), oddities=_gemma_oddities, activations=_TANH),
+    gguf=GgufRules(
+        "gemma",
+        ("default", "gpt-2", "llama-bpe"),
+        oddities=_gemma_oddities,
+        activations=_TANH,
+        config=usual_config,
+    ),
     own_attention=True,
 )  # fmt: skip
 """Gemma 2B and 7B, CodeGemma: Llama with those norms and embeddings."""
@@ -162,6 +213,7 @@ GEMMA2 = Family(
         oddities=_gemma2_oddities,
         activations=_TANH,
         computes_window=True,
+        config=_gemma2_config,
     ),
     softmax_in_fp32=True,
 )  # fmt: skip
@@ -195,6 +247,7 @@ GEMMA3 = Family(
         metadata=_metadata,
         oddities=_oddities,
         activations=_TANH,
+        config=_config,
     ),
     own_attention=True,
 )  # fmt: skip

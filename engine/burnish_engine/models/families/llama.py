@@ -20,7 +20,14 @@ from burnish_engine.models.families.rules.config import (
     size,
     window_everywhere,
 )
-from burnish_engine.models.families.rules.gguf import GgufRules, Metadata, Oddities, lacks_yarn, window_in_context
+from burnish_engine.models.families.rules.gguf import (
+    GgufRules,
+    Metadata,
+    Oddities,
+    lacks_yarn,
+    usual_config,
+    window_in_context,
+)
 from burnish_engine.models.families.rules.mixture import Mixture
 from burnish_engine.models.families.rules.rope import Ropes, original_context, read_rope, rope_parameters
 
@@ -95,7 +102,7 @@ LLAMA = Family(
         "idefics3": "model.text_model.",
         "smolvlm": "model.text_model.",
     },
-    gguf=GgufRules("llama", ("llama-bpe", "smollm", "gpt-2", "default"), interleaved=True),
+    gguf=GgufRules("llama", ("llama-bpe", "smollm", "gpt-2", "default"), interleaved=True, config=usual_config),
     own_attention=True,
 )
 """Llama 1 to 3.3, SmolLM2, TinyLlama: the names that others deviate from."""
@@ -112,7 +119,9 @@ SMOLLM3 = Family(
         window_on_request=True,
         part_sizes=(128_256, 2048, 11_008, 36, 16),
     ),
-    gguf=GgufRules("smollm3", ("llama-bpe", "smollm"), interleaved=True, oddities=_smollm3_oddities),
+    gguf=GgufRules(
+        "smollm3", ("llama-bpe", "smollm"), interleaved=True, oddities=_smollm3_oddities, config=usual_config
+    ),
     own_attention=True,
 )  # fmt: skip
 """SmolLM3: Llama whose every fourth layer rotates nothing."""

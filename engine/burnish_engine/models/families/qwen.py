@@ -17,6 +17,7 @@ from burnish_engine.models.families.rules.gguf import (
     Oddities,
     narrow_heads,
     normed_parts,
+    usual_config,
     usual_parts,
 )
 from burnish_engine.models.families.rules.mixture import Mixture
@@ -92,7 +93,7 @@ QWEN2 = Family(
         part_sizes=(151_936, 4096, 22_016, 32, 32),
     ),
     wrappers={"llava_onevision": LANGUAGE_MODEL, "internvl": LANGUAGE_MODEL},
-    gguf=GgufRules("qwen2", ("qwen2", "deepseek-r1-qwen"), oddities=_oddities),
+    gguf=GgufRules("qwen2", ("qwen2", "deepseek-r1-qwen"), oddities=_oddities, config=usual_config),
     own_attention=True,
 )
 """Qwen2 and Qwen2.5: biases on q, k and v."""
@@ -105,7 +106,7 @@ QWEN3 = Family(
         window_on_request=True,
         part_sizes=(151_936, 4096, 22_016, 32, 32),
     ),
-    gguf=GgufRules("qwen3", ("qwen2",), parts=normed_parts, oddities=_oddities),
+    gguf=GgufRules("qwen3", ("qwen2",), parts=normed_parts, oddities=_oddities, config=usual_config),
     own_attention=True,
 )
 """Qwen3: normalized queries and keys."""

@@ -13,7 +13,7 @@ from burnish_engine.models.checkpoint.source import ModelSource, generation_ends
 from burnish_engine.models.decoder.decoder_load import DecoderOptions, LoadedDecoder, connect_magnitudes, load_decoder
 from burnish_engine.models.decoder.lora_adapter import NO_ADAPTER, LoraAdapter, read_plan
 from burnish_engine.models.device.precision import DTYPES
-from burnish_engine.models.families import family, stores_nf4, why_not_fast
+from burnish_engine.models.families import family, stores_blocks, stores_nf4, why_not_fast
 from burnish_engine.models.generation.decoder_generate import DecoderGenerator
 from burnish_engine.models.saved_adapters.adapter_files import read_files
 from burnish_kernels.adamw.op import FlatLayout, write_compute_copies
@@ -63,8 +63,8 @@ def load_for_generation(
             plan = read_plan(adapter, known.modules(spec), known.all_expert_stacks(spec))
         except SetupError as error:
             return None, error.what
-    in_nf4 = nf4 or stores_nf4(source.config)
-    options = DecoderOptions(DTYPES[precision], device, positions=1, plan=plan, quantize=in_nf4)
+    packed = nf4 or stores_nf4(source.config) or stores_blocks(source.config)
+    options = DecoderOptions(DTYPES[precision], device, positions=1, plan=plan, quantize=packed)
     loaded = load_decoder(source, options)
     if adapter is not None:
         _load_compute_copies(loaded, adapter)

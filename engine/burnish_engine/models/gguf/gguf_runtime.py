@@ -36,6 +36,7 @@ class GgufModel:
         exact: whether to keep keys and values in fp32 without flash attention, and check every tensor for invalid
             numbers. For comparing with a reference.
         overrides: string metadata that replaces the file's (used to try tokenizer settings).
+        adapter: GGUF of a LoRA adapter that is added to the model; None: there is none.
 
     Raises:
         UsageError: There is no such file, or it is no GGUF.
@@ -51,6 +52,7 @@ class GgufModel:
         vocab_only: bool = False,
         exact: bool = False,
         overrides: Mapping[str, str] | None = None,
+        adapter: Path | None = None,
     ) -> None:
         check_magic(path)
         self.path = path
@@ -66,6 +68,8 @@ class GgufModel:
         self.context = 0
         if not vocab_only:
             self._open_context(context, threads, exact)
+        if adapter is not None:
+            self._add(adapter)
 
     def _load(self, vocab_only: bool, exact: bool, overrides: Mapping[str, str]) -> Any:
         params = self._lib.llama_model_default_params()
@@ -108,6 +112,21 @@ class GgufModel:
                 "Try a smaller context.",
             )
         self._batch = self._lib.llama_batch_init(self._block, 0, 1)
+
+    def _add(self, adapter: Path) -> None:
+        """Add an adapter to the model; it is freed with it."""
+        loaded = self._lib.llama_adapter_lora_init(self._model, str(adapter).encode("utf-8"))
+        failed = True
+        if loaded:
+            adapters = (self._lib.llama_adapter_lora_p_ctypes * 1)(loaded)
+            failed = self._lib.llama_set_adapters_lora(self._context, adapters, 1, (ctypes.c_float * 1)(1.0)) != 0
+        if failed:
+            reason = last_warnings()
+            self.close()
+            raise SetupError(
+                f"llama.cpp cannot add the adapter {adapter} to {self.path}: {reason}.",
+                "Use the adapter with the file it was made for.",
+            )
 
     def close(self) -> None:
         """Free the model. Closing twice is fine; using it afterwards is not."""

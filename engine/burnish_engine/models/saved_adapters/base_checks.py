@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from burnish_engine.contract.errors import SetupError
-from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor, checkpoint_tensors
+from burnish_engine.models.checkpoint.checkpoint_tensors import checkpoint_tensors
+from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer_file import read_tokenizer_file
 from burnish_engine.models.saved_adapters.adapter_files import AdapterFiles, part_of, token_rows

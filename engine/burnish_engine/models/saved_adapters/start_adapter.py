@@ -125,7 +125,7 @@ def refuse_other_base(start: StartAdapter, source: ModelSource) -> None:
     refuse_other_shapes(start.files, source)
     if not start.base_weights:
         return
-    found = {file.name: file.stat().st_size for file in sorted(source.folder.glob("*.safetensors"))}
+    found = {file.name: file.stat().st_size for file in source.weight_files}
     wanted = {file.name: file.bytes for file in start.base_weights}
     if found != wanted:
         raise other_base(start, source, f"{_listed(wanted)}; here are {_listed(found)}")

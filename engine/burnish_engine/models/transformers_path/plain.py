@@ -19,9 +19,11 @@ from safetensors.torch import load_file
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.recipe.recipe_train import AdapterSection
 from burnish_engine.models.checkpoint.import_lock import IMPORT_LOCK
+from burnish_engine.models.checkpoint.open_checkpoint import open_checkpoint
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer import first_line, quiet_transformers
 from burnish_engine.models.device.device import is_out_of_memory
+from burnish_engine.models.families import stores_gguf
 from burnish_engine.models.families.adapter_targets import expert_rank, has_name, is_target
 from burnish_engine.models.families.experts import parameter_name
 from burnish_engine.models.families.matrices import TAKEN_FOR_EXPERTS
@@ -57,13 +59,11 @@ def load_base(source: ModelSource, precision: str, device: torch.device) -> Any:
     Raises:
         SetupError: transformers cannot load it, or weights are missing.
     """
-    with IMPORT_LOCK:
-        from transformers import AutoModelForCausalLM
-
     quiet_transformers()
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            source.folder,
+        loader, files = _loader(source)
+        model, report = loader.from_pretrained(
+            **files,
             dtype=DTYPES[precision],
             local_files_only=True,
             trust_remote_code=False,
@@ -91,6 +91,22 @@ def load_base(source: ModelSource, precision: str, device: torch.device) -> Any:
     model.config.use_cache = False
     switch_over(model, device)
     return model.to(device).eval()
+
+
+def _loader(source: ModelSource) -> tuple[Any, dict[str, Any]]:
+    """Return the class that loads a model, and its arguments that are the weights: a folder, or those of a GGUF."""
+    with IMPORT_LOCK:
+        from transformers import AutoConfig, AutoModelForCausalLM
+        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    if not stores_gguf(source.config):
+        return AutoModelForCausalLM, {"pretrained_model_name_or_path": source.folder}
+    settings = {key: value for key, value in source.config.items() if key != "quantization_config"}
+    config = AutoConfig.for_model(**settings)
+    with open_checkpoint(source) as checkpoint:
+        state = {name: checkpoint.read(name) for name in checkpoint.names()}
+    files = {"pretrained_model_name_or_path": None, "config": config, "state_dict": state}
+    return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], files
 
 
 def _of_wrapper(source: ModelSource) -> dict[str, Any]:

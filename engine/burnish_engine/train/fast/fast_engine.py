@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from typing_extensions import override
 
-from burnish_engine.advise.facts.engine_choice import dropout_notes, is_nf4, storage_notes
+from burnish_engine.advise.facts.engine_choice import dropout_notes, keeps_packed, storage_notes
 from burnish_engine.advise.facts.planned_run import sharing
 from burnish_engine.advise.facts.workload import buckets
 from burnish_engine.advise.predict.fast_shape import head_chunk_tokens
@@ -91,7 +91,7 @@ class FastEngine(Engine):
         self.notes = setting_notes(recipe, "train")
         self._prefetcher: Prefetcher | None = None
         self._trainers: list[FastTrainer] = []
-        self._recipe, self._stream, self._tokenizer, self._base = recipe, stream, spec.tokenizer, str(source.folder)
+        self._recipe, self._stream, self._tokenizer, self._base = recipe, stream, spec.tokenizer, str(source.place)
         self._exchange = spec.exchange
         section = recipe.train
         parts = known.modules(shape), known.all_expert_stacks(shape)
@@ -102,7 +102,7 @@ class FastEngine(Engine):
             adapters = read_plan(adapter, *parts)
         self._coverage = adapter_coverage(shape, adapters)
         self.notes += storage_notes(recipe, source.config) + dropout_notes(own_dropout(source.config))
-        nf4, products = is_nf4(recipe, source.config), spec.products or recipe.train.products
+        nf4, products = keeps_packed(recipe, source.config), spec.products or recipe.train.products
         given = recipe.model_copy(update={"train": section.model_copy(update={"products": products})})
         check_eight_bits(given, shape, spec.precision, capability_of(device), began=spec.name is not None)
         eight_bits = eight_bit_use(recipe, products, nf4=nf4)

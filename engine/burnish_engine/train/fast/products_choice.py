@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from burnish_engine.advise.facts.engine_choice import is_nf4
+from burnish_engine.advise.facts.engine_choice import keeps_packed
 from burnish_engine.advise.facts.planned_run import FastRun, PlannedDevice
 from burnish_engine.advise.facts.workload import MicroBatchSize
 from burnish_engine.advise.predict.fast_shape import StackShape, stacks
@@ -92,7 +92,7 @@ def choose_products(
     possible = [name for name, reason in reasons.items() if not reason]
     if not possible:
         return ProductsChoice("16", f"Products are not computed in 8 bits: {reasons[formats[0]]}.")
-    storage = "nf4" if is_nf4(recipe, source.config) else recipe.model.quantize
+    storage = "nf4" if keeps_packed(recipe, source.config) else recipe.model.quantize
     tokens = min(recipe.train.micro_batch_tokens, _MOST_TOKENS)
     counts = stack_counts(spec, recipe.adapter)
     try:

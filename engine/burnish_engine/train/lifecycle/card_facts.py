@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
-from burnish_engine.advise.facts.engine_choice import is_nf4
+from burnish_engine.advise.facts.engine_choice import keeps_packed
 from burnish_engine.advise.plan.exports import exports_of
 from burnish_engine.contract.facts.exports import ExportChoice
 from burnish_engine.contract.recipe.memory_plan import MemoryPlan
@@ -22,9 +22,11 @@ from burnish_engine.contract.version import burnish_version
 from burnish_engine.data.files.discover import files_under
 from burnish_engine.data.tokens.documents import lengths_of, supervised_tokens_of
 from burnish_engine.hardware.probe import probe
+from burnish_engine.models.checkpoint.gguf_file.folder import gguf_of
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.decoder.frozen.format_choice import eight_bit_use
 from burnish_engine.models.device.device import describe
+from burnish_engine.models.families import stores_blocks
 from burnish_engine.models.transformers_path.model_shape import measured_spec
 from burnish_engine.runs.file_hashes import sha256_file
 from burnish_engine.train.base.engine import Engine
@@ -75,14 +77,14 @@ def new_card(setup: RunSetup, engine: Engine) -> RunCard:
 
     """
     recipe, source, data = setup.recipe, setup.inputs.source, setup.inputs.data
-    nf4 = is_nf4(recipe, source.config)
+    nf4 = keeps_packed(recipe, source.config)
     eight_bits = eight_bit_use(recipe, setup.products.products, nf4=nf4)
     circumstances = RunEnvironment(
         **_machine(setup.device),
         threads=setup.threads,
         engine=engine.facts.name,
         precision=setup.precision,
-        weights="nf4" if nf4 else (engine.facts.name == "fast" and eight_bits.stored) or setup.precision,
+        weights=_stored_as(source, engine, nf4=nf4, coded=eight_bits.stored) or setup.precision,
         products=setup.products.products,
         layout=engine.facts.layout,
         memory_plan=plan_text(engine.facts.memory_plan),
@@ -121,9 +123,17 @@ def data_files(recipe: Recipe) -> list[Path]:
     return [*files_under(recipe.data.files), *files_under(recipe.data.validation_files)]
 
 
+def _stored_as(source: ModelSource, engine: Engine, *, nf4: bool, coded: str) -> str:
+    """Return the number format of the frozen weights; empty where they are kept in the run's precision."""
+    if nf4:
+        return "gguf" if stores_blocks(source.config) else "nf4"
+    return coded if engine.facts.name == "fast" else ""
+
+
 def base_files(folder: Path) -> list[Path]:
     """List the files of a model folder that its outputs depend on, weights first."""
-    weights = sorted({path for pattern in _WEIGHTS for path in folder.glob(pattern)})
+    gguf = gguf_of(folder)
+    weights = [gguf] if gguf else sorted({path for pattern in _WEIGHTS for path in folder.glob(pattern)})
     return [*weights, *(folder / name for name in _BESIDE_WEIGHTS if (folder / name).is_file())]
 
 

@@ -37,8 +37,9 @@ def provide_start(paths: RunPaths, recipe: Recipe, source: ModelSource, *, fresh
     start = open_start(recipe.adapter)
     assert start is not None
     refuse_other_base(start, source)
+    files = {file.name: file for file in source.weight_files}
     for file in start.base_weights:
-        found = known_sha256(source.folder / file.name) if file.sha256 else None
+        found = known_sha256(files[file.name]) if file.sha256 else None
         if found != file.sha256:
             raise other_base(start, source, f"{file.name} with the SHA-256 {file.sha256}; here it is {found}")
     try:

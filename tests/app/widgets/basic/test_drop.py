@@ -46,7 +46,7 @@ def files(tmp_path):
         (["packed.jsonl.gz", "book.md"], "data", ["packed.jsonl.gz", "book.md"], ""),
         (["model", "empty"], "", [], "2 folders"),
         (["cat.png"], "", [], ".png"),
-        (["model.gguf"], "", [], "GGUF"),
+        (["model.gguf"], "model", ["model.gguf"], ""),
         (["mine.toml"], "recipe", ["mine.toml"], ""),
         (["data.jsonl", "mine.toml"], "data", ["data.jsonl"], "mine.toml"),
         (["not-there.csv"], "", [], ".csv"),

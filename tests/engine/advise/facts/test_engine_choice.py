@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from burnish_engine.advise.facts import engine_choice
-from burnish_engine.advise.facts.engine_choice import choose_engine, fast_obstacle, is_nf4
+from burnish_engine.advise.facts.engine_choice import choose_engine, fast_obstacle, keeps_packed
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.recipe.recipe import ModelSection, Recipe
 from burnish_engine.contract.recipe.recipe_train import AdapterSection, TrainSection
@@ -79,7 +79,7 @@ def test_advice_and_training_choose_alike(monkeypatch, name, method, optimizer, 
     assert chosen.fast == (made.kind == "Fast")
     assert ([chosen.note] if chosen.note else []) == made.notes
     assert chosen.nf4 == (quantize == "nf4" or (chosen.fast and source.stored_quantized))
-    assert is_nf4(recipe, config) == (quantize == "nf4" or name == "stored-nf4")
+    assert keeps_packed(recipe, config) == (quantize == "nf4" or name == "stored-nf4")
 
 
 class Made:

@@ -7,7 +7,7 @@ from burnish_engine.advise.facts.catalog import catalog
 from burnish_engine.cli.main import main
 from burnish_engine.contract.facts.exports import next_export
 from burnish_engine.contract.paths import RunPaths
-from burnish_engine.export.gguf.header import read_header
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.checkpoint.wrapper import WRAPPERS

@@ -13,7 +13,7 @@ from burnish_engine.cli.main import main
 from burnish_engine.contract.errors import ExitCode, SetupError
 from burnish_engine.contract.paths import runs_dir
 from burnish_engine.contract.recipe.recipe import Recipe
-from burnish_engine.export.gguf.header import read_header
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 from burnish_engine.runs.store import create_run, read_state, write_state
 
 from support.models.tiny import conversations, write_jsonl

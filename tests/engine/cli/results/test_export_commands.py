@@ -16,10 +16,10 @@ from burnish_engine.contract.errors import ExitCode
 from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.recipe.recipe_file import dump_recipe
 from burnish_engine.contract.run.events import EvaluationDone
-from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.verify.made_from import MadeFrom
 from burnish_engine.export.verify.reference import ExportedModel
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.runs.events_file import EventWriter
 from burnish_engine.runs.jobs.export_job import read_export_job

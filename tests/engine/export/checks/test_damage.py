@@ -12,14 +12,14 @@ from burnish_engine.export.checks.checksums import CHECKSUMS
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
 from burnish_engine.export.checks.vocabulary import check_vocabulary
-from burnish_engine.export.gguf.header import GgufHeader
-from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.gguf.vocabulary import Vocabulary
 from burnish_engine.export.quantize.importance import compute_importance
 from burnish_engine.export.quantize.importance_file import write_importance
 from burnish_engine.export.quantize.quantize import quantize
 from burnish_engine.export.verify.reference import ExportedModel
 from burnish_engine.export.verify.verify import verify_file
+from burnish_engine.models.checkpoint.gguf_file.header import GgufHeader
+from burnish_engine.models.checkpoint.gguf_file.tensor_names import name_map
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.runs.file_hashes import sha256_file

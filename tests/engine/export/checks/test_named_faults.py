@@ -45,7 +45,7 @@ def with_metadata(**changes):
 
 @pytest.mark.full
 def test_a_missing_permutation_is_named(wide, wide_adapter, tmp_path, monkeypatch):
-    monkeypatch.setattr("burnish_engine.export.gguf.planned_tensors.permute_rows", lambda weight, heads: weight)
+    monkeypatch.setattr("burnish_engine.models.checkpoint.gguf_file.changes.permute_rows", lambda weight, heads: weight)
     text = refused(wide, wide_adapter, tmp_path)
     assert "blk.0.attn_q.weight" in text
     assert "the permutation of Q and K is missing or wrong" in text

@@ -6,8 +6,8 @@ from gguf import GGUFReader
 from peft import LoraConfig
 
 from burnish_engine.export.gguf.adapter_file import export_adapter_gguf
-from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.weights.each_expert import export_adapter_by_expert
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 
 from support.models.export import (

@@ -13,7 +13,7 @@ from burnish_engine.advise.facts.gguf_rules import gguf_refusal
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
-from burnish_engine.export.gguf.header import read_header
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.spec import decoder_spec
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from burnish_engine.contract.errors import SetupError, UsageError
-from burnish_engine.export.gguf.header import read_header
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 
 
 def text(value):

@@ -10,9 +10,9 @@ from burnish_engine.advise.facts.gguf_size import file_shapes
 from burnish_engine.contract.errors import UsageError
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
-from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.gguf.planned_tensors import repack
 from burnish_engine.export.verify.limits import ROUNDED_ROPE_KL
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation.sampling import Sampling
 from burnish_engine.models.gguf.gguf_runtime import GgufModel

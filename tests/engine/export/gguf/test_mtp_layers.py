@@ -14,11 +14,11 @@ from burnish_engine.advise.facts.gguf_size import file_shapes
 from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
-from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.quantize.importance_file import Importance, read_importance, with_unknown, write_importance
 from burnish_engine.export.verify.reference import ExportedModel
 from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.export.weights.folders import export_safetensors
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 from burnish_engine.models.checkpoint.mtp_layers import mtp_names
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer

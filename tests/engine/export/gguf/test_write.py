@@ -8,11 +8,11 @@ import torch
 
 from burnish_engine.advise.facts.gguf_rules import EXPORTED_FAMILIES, gguf_rules
 from burnish_engine.contract.errors import FidelityError, SetupError, StoppedError, UsageError
-from burnish_engine.export.gguf.header import read_header
-from burnish_engine.export.gguf.planned_tensors import llama3_factors
 from burnish_engine.export.gguf.write import clean_name, plan_gguf, write_gguf
 from burnish_engine.export.weights.folders import BeyondRangeError
 from burnish_engine.export.weights.merge import MergedWeights
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
+from burnish_engine.models.checkpoint.gguf_file.rope_factors import llama3_factors
 from burnish_engine.models.checkpoint.source import open_model
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
@@ -212,5 +212,5 @@ def test_llama3_factors_equal_transformers(tmp_path):
     config = tuned_model(source, None).config
     scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
     plain = 1.0 / (500000.0 ** (torch.arange(0, 64, 2).float() / 64))
-    torch.testing.assert_close(llama3_factors(source.spec.rope, 64), plain / scaled, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(torch.tensor(llama3_factors(source.spec.rope, 64)), plain / scaled, rtol=1e-5, atol=1e-6)
     assert json.loads((source.folder / "config.json").read_text())["model_type"] == "llama"

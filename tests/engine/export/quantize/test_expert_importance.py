@@ -7,11 +7,11 @@ import torch
 from burnish_engine.advise.facts.gguf_rules import gguf_rules
 from burnish_engine.export.checks.contents import check_contents
 from burnish_engine.export.checks.trained_weights import Origin
-from burnish_engine.export.gguf.header import read_header
-from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.quantize.importance import compute_importance
 from burnish_engine.export.quantize.importance_file import Importance, read_importance, write_importance
 from burnish_engine.export.quantize.quantize import quantize
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
+from burnish_engine.models.checkpoint.gguf_file.tensor_names import name_map
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 
 from support.models.export import rows, tuned_model, write_16_bit

@@ -10,8 +10,6 @@ from gguf import GGUFReader
 from burnish_engine.advise.facts.gguf_rules import gguf_rules
 from burnish_engine.contract.errors import StoppedError
 from burnish_engine.export.gguf.block_formats import BLOCK_FORMATS, Grid, dequantize, grid, pack, unpack
-from burnish_engine.export.gguf.header import read_header
-from burnish_engine.export.gguf.tensor_names import name_map
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.preflight import forecast_gguf
 from burnish_engine.export.quantize import gptq, hessian, importance
@@ -21,6 +19,8 @@ from burnish_engine.export.quantize.importance import compute_importance
 from burnish_engine.export.quantize.importance_file import write_importance
 from burnish_engine.export.quantize.quantize import quantize, quantizing_bytes
 from burnish_engine.export.verify.reference import ExportedModel, ReferenceOptions
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
+from burnish_engine.models.checkpoint.gguf_file.tensor_names import name_map
 from burnish_engine.models.gguf.gguf_library import quantize_file
 from burnish_engine.models.transformers_path.plain import load_base
 

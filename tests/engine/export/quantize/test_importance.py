@@ -9,12 +9,12 @@ from gguf import GGUFReader
 
 from burnish_engine.advise.facts.gguf_rules import gguf_rules
 from burnish_engine.contract.errors import SetupError, StoppedError, UsageError
-from burnish_engine.export.gguf.tensor_names import name_map
-from burnish_engine.export.gguf.value_heads import column_order
 from burnish_engine.export.quantize.gptq import DAMPING
 from burnish_engine.export.quantize.importance import compute_importance, spread
 from burnish_engine.export.quantize.importance_file import Importance, read_importance, write_importance
 from burnish_engine.export.quantize.quantize import quantize, read_back
+from burnish_engine.models.checkpoint.gguf_file.tensor_names import name_map
+from burnish_engine.models.checkpoint.gguf_file.value_heads import column_order
 from burnish_engine.models.transformers_path.plain import load_base
 
 from support.models.export import CPU, gguf_kl, rows, tuned_model, write_16_bit
@@ -32,7 +32,7 @@ def measured(wide, wide_adapter):
 
 @pytest.mark.full
 def test_every_linear_layer_but_the_head_is_measured(measured, wide, wide_f16):
-    from burnish_engine.export.gguf.header import read_header
+    from burnish_engine.models.checkpoint.gguf_file.header import read_header
 
     weights = {tensor.name: tensor.row for tensor in read_header(wide_f16).tensors if tensor.type == "F16"}
     del weights["token_embd.weight"]
@@ -60,7 +60,7 @@ def test_the_numbers_are_mean_squares_of_what_goes_in(wide, wide_adapter, measur
     "name", ["LiquidAI/LFM2-350M", "microsoft/Phi-4-mini-instruct", "google/gemma-3-270m", "Qwen/Qwen3.5-9B, text"]
 )
 def test_every_family_has_numbers_for_every_quantized_weight(name, tmp_path):
-    from burnish_engine.export.gguf.header import read_header
+    from burnish_engine.models.checkpoint.gguf_file.header import read_header
 
     source = make_small(name, tmp_path / "base")
     found = compute_importance(load_base(source, "fp32", CPU), [[5, 6, 7, 8]], names_of(source), tokens=100)

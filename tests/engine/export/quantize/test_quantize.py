@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from burnish_engine.advise.facts.gguf_size import (
-    TensorShape,
     choose_types,
     file_bytes,
     predicted_file_bytes,
@@ -19,10 +18,10 @@ from burnish_engine.advise.facts.gguf_size import (
 from burnish_engine.contract.errors import DoesNotFitError, NoSpaceError, SetupError, StoppedError, UsageError
 from burnish_engine.contract.facts.facts import DecoderSpec, LayerSpec
 from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES, NEED_IMPORTANCE
-from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.quantize import quantize as module
 from burnish_engine.export.quantize.importance_file import Importance, read_importance, write_importance
 from burnish_engine.export.quantize.quantize import predicted_bytes, quantize, read_back
+from burnish_engine.models.checkpoint.gguf_file.header import TensorShape, read_header
 from burnish_engine.models.gguf.gguf_library import quantize_file
 from burnish_engine.models.gguf.gguf_runtime import GgufModel
 

@@ -11,7 +11,6 @@ from burnish_engine.contract.errors import UsageError
 from burnish_engine.contract.run.forgetting import Forgetting
 from burnish_engine.export.base.losses import MeanLoss, gain_kept, token_kl
 from burnish_engine.export.checks.trained_weights import Origin
-from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.gguf.vocabulary import CONTROL
 from burnish_engine.export.quantize.quantize import quantize, read_back
 from burnish_engine.export.verify import fidelity
@@ -27,6 +26,7 @@ from burnish_engine.export.verify.reference import (
     render_probes,
 )
 from burnish_engine.export.verify.report import CheckedFiles, build_report
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer import load_tokenizer
 from burnish_engine.models.generation.sampling import GeneratedReply, ReplyStream
@@ -80,7 +80,7 @@ def test_a_file_whose_reply_never_ends_is_refused(wide, wide_adapter, wide_f16, 
 
 @pytest.mark.full
 def test_a_missing_permutation_is_refused(wide, wide_adapter, tmp_path, truth, monkeypatch):
-    monkeypatch.setattr("burnish_engine.export.gguf.planned_tensors.permute_rows", lambda weight, heads: weight)
+    monkeypatch.setattr("burnish_engine.models.checkpoint.gguf_file.changes.permute_rows", lambda weight, heads: weight)
     result, _ = sabotage(wide, wide_adapter, tmp_path, truth, lambda plan: plan)
     assert not result.passed
     assert any("mean KL divergence" in problem for problem in result.problems)

@@ -8,10 +8,10 @@ from safetensors.torch import load_file, save_file
 
 from burnish_engine.export.checks.trained_change import HeldChange, held_change
 from burnish_engine.export.checks.trained_weights import Origin
-from burnish_engine.export.gguf.header import ADAPTER_DIGEST, MODEL_DIGEST, read_header
 from burnish_engine.export.quantize.quantize import file_type, quantize
 from burnish_engine.export.verify.reference import ExportedModel, ReferenceOptions
 from burnish_engine.export.verify.verify import verify_file
+from burnish_engine.models.checkpoint.gguf_file.header import ADAPTER_DIGEST, MODEL_DIGEST, read_header
 from burnish_engine.models.checkpoint.source import open_trained
 from burnish_engine.models.gguf.gguf_library import quantize_file
 

@@ -8,8 +8,8 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, quantize
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.facts import FidelityReport, QuantFidelity
-from burnish_engine.export.gguf.header import read_header
 from burnish_engine.export.verify.provenance import find_provenance, hash_file
+from burnish_engine.models.checkpoint.gguf_file.header import read_header
 
 NAMES = ("token_embd.weight", "blk.0.attn_q.weight", "blk.0.ffn_down.weight", "output_norm.weight")
 

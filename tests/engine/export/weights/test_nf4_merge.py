@@ -5,13 +5,13 @@ import torch
 from peft import PeftModel
 
 from burnish_engine.export.checks.trained_weights import Origin, TrainedWeights
-from burnish_engine.export.gguf.header import MERGED_ONTO, read_header
 from burnish_engine.export.job import export_gguf
 from burnish_engine.export.verify.reference import ExportedModel, ReferenceOptions
 from burnish_engine.export.verify.verify import verify_file
 from burnish_engine.export.weights.folders import export_safetensors
 from burnish_engine.export.weights.merge import MergedWeights
 from burnish_engine.export.weights.nf4_merge import round_model, round_trip, rounded_names
+from burnish_engine.models.checkpoint.gguf_file.header import MERGED_ONTO, read_header
 from burnish_engine.models.transformers_path.plain import load_base
 
 from support.models.export import CPU, gguf_kl, rows, tuned_model

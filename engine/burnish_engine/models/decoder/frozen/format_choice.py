@@ -83,6 +83,8 @@ def why_not_eight(products: str, recipe: Recipe, spec: DecoderSpec, precision: s
             f"the GPU's compute capability is {here}, and Burnish's {products.upper()} products are for {listed} "
             f"({card})"
         )
+    if any(layer.blocks for layer in spec.layers):
+        return "the weights stay in the blocks of their GGUF, which are decoded to 16 bits"
     if spec.num_experts and products != "fp8":
         return f"the model is a mixture of {spec.num_experts} experts, which are multiplied in 16 bits or in FP8"
     if precision == "fp32":
@@ -113,7 +115,7 @@ def eight_bit_use(recipe: Recipe, products: str, *, nf4: bool) -> EightBitUse:
     Args:
         recipe: recipe of the run, which `check_eight_bits` did not refuse.
         products: what products are computed in, as train.products says; "auto" counts as 16 until it is decided.
-        nf4: whether the frozen weights are kept in NF4.
+        nf4: whether the frozen weights are kept in NF4, or in the blocks of their GGUF.
     """
     multiplied = products if products in EIGHT_BITS else ""
     asked = "fp8" if recipe.model.quantize == "fp8" else ""

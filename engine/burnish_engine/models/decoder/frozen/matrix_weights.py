@@ -132,7 +132,9 @@ class StreamedWeight(ResidentWeight):
 
 @dataclass
 class QuantizedWeight(MatrixWeight):
-    """A frozen weight W in NF4 or FP8 (some rows may be 16-bit), unpacked into scratch memory that other stacks share.
+    """A frozen weight W in NF4, FP8 or blocks of GGUF, unpacked into scratch memory that other stacks share.
+
+    Some rows may be in 16 bits.
 
     Few tokens of replies are multiplied with NF4 or FP8 as they are.
 

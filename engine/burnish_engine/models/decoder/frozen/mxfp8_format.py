@@ -13,7 +13,7 @@ import torch
 from typing_extensions import override
 
 from burnish_engine.models.decoder.frozen.code_format import CodedProduct, CodeFormat
-from burnish_engine.models.decoder.frozen.parts import CODED, CodedPart, WeightPart, part_rows
+from burnish_engine.models.decoder.frozen.parts import CodedPart, WeightPart, part_rows
 from burnish_kernels.eight_bit_linear.op import CODES, transpose_codes
 from burnish_kernels.mxfp8_linear import op as mxfp8
 from burnish_kernels.nf4 import op as nf4
@@ -35,7 +35,7 @@ class Mxfp8Format(CodeFormat):
     @override
     def scales(self, parts: Sequence[WeightPart], device: torch.device) -> torch.Tensor:
         # Rows of several parts may share a tile, so the whole weight is there for a moment.
-        plain = [part.to(device) for part in parts if not isinstance(part, CODED)]
+        plain = [part.to(device) for part in parts if isinstance(part, torch.Tensor | nf4.Nf4)]
         weight = torch.empty(sum(map(part_rows, plain)), plain[0].shape[1], device=device)
         return mxfp8.weight_scale(nf4.dequantize_stack(plain, weight, weight.dtype))
 

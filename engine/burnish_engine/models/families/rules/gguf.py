@@ -15,6 +15,9 @@ per layer."""
 Oddities = list[tuple[str, bool]]
 """Texts that complete "The model ...", each with whether it is true of the model."""
 
+Settings = Mapping[str, Any]
+"""A file's GGUF keys without the architecture's prefix to their values; lists are tuples."""
+
 EXPERT_TENSORS = {"gate": "ffn_gate_exps", "up": "ffn_up_exps", "down": "ffn_down_exps"}
 """Part of an expert to the tensor that holds it of all experts [experts, out, in]."""
 ATTENTION_PARTS = ("attn_q", "attn_k", "attn_v", "attn_output")
@@ -66,6 +69,8 @@ class GgufRules:
         numbers: names below a layer of parameters of one number, and the whole keys under which the file has that of
             each layer.
         merges_as: llama.cpp's name of a vocabulary in SentencePiece's style that merges by a list; empty: by scores.
+        config: function from a file's settings to keys of config.json that are not the usual ones; None: models are
+            not trained from files of this family. Of families that share an architecture, the first with it is read.
     """
 
     architecture: str
@@ -84,6 +89,7 @@ class GgufRules:
     parameters: Mapping[str, str] = field(default_factory=dict)
     numbers: Mapping[str, str] = field(default_factory=dict)
     merges_as: str = ""
+    config: Callable[[Settings], dict[str, Any]] | None = None
 
     @property
     def has_mtp(self) -> bool:
@@ -93,6 +99,11 @@ class GgufRules:
     def all_metadata(self, spec: DecoderSpec, config: Mapping[str, Any]) -> Metadata:
         """Make the architecture's keys of a model that `advise.facts.gguf_rules` accepts."""
         return {**_usual_metadata(spec), **self.metadata(spec, config)}
+
+
+def usual_config(_settings: Settings) -> dict[str, Any]:
+    """Read no further keys, as of a family whose files have the usual settings alone."""
+    return {}
 
 
 def window_in_context(spec: DecoderSpec, _config: Mapping[str, Any]) -> Metadata:

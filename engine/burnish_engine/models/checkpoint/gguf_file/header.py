@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from burnish_engine.advise.facts.gguf_size import TensorShape
 from burnish_engine.contract.errors import SetupError, UsageError
 
 MERGED_ONTO, DEQUANTIZED = "burnish.merged_onto", "dequantized"
@@ -32,6 +31,20 @@ _LONGEST_STRING = 64 * 1024 * 1024
 _MOST_TENSORS = 1_000_000
 _SHORT_ARRAY = 1024  # one number a layer
 _MOST_DIMENSIONS = 4  # GGML_MAX_DIMS
+
+
+@dataclass(frozen=True)
+class TensorShape:
+    """One tensor of a GGUF."""
+
+    name: str  # name of the tensor in the GGUF
+    shape: tuple[int, ...]  # dimensions, rows first; the last number is the length of a row
+    type: str = "F16"  # type before quantization: F32, F16, BF16 or MXFP4
+
+    @property
+    def row(self) -> int:
+        """Length of a row, numbers."""
+        return self.shape[-1]
 
 
 @dataclass(frozen=True)

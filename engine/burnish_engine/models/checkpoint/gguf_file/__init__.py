@@ -1,0 +1,1 @@
+"""GGUF files: read, with the tensors and settings of the model that they were made from."""

@@ -59,7 +59,7 @@ class RunReport(QObject):
             self.failed.emit(tr("No engine is set up."))
             return
         process = self._process = QProcess(self)
-        process.finished.connect(lambda code, _status: self._ended(code))
+        process.finished.connect(self._ended)
         process.errorOccurred.connect(self._errored)
         process.start(command[0], list(command[1:]))
 
@@ -67,7 +67,7 @@ class RunReport(QObject):
         if error == QProcess.ProcessError.FailedToStart:  # the only error after which `finished` does not come
             self._ended(-1)
 
-    def _ended(self, code: int) -> None:
+    def _ended(self, code: int, _status: object = None) -> None:
         process, self._process = self._process, None
         if process is None:
             return

@@ -17,7 +17,7 @@ from burnish_engine.cli.results.export_adapters import (
 )
 from burnish_engine.cli.results.export_bar import ExportBar
 from burnish_engine.cli.terminal import out, typed_run
-from burnish_engine.contract.errors import BurnishError, ExitCode, FidelityError, SetupError, UsageError
+from burnish_engine.contract.errors import ExitCode, FidelityError, SetupError, UsageError
 from burnish_engine.contract.facts.exports import GGUF_KINDS, ExportKind
 from burnish_engine.contract.facts.facts import FidelityReport
 from burnish_engine.contract.paths import RunPaths

@@ -30,7 +30,7 @@ from burnish_app.look.tokens import RING_PX, SMALL_PX, SMALL_RADIUS_PX, UNIT
 from burnish_app.wording.numbers import percent
 from burnish_engine.contract.recipe.recipe_export import GGUF_TYPES
 
-_HEIGHT_PX, _LEAST_PX, _LEFT_PX = 260, 260, 46
+_HEIGHT_PX, _LEAST_PX, _LEFT_PX = 260, 260, 62
 _DOT_PX, _FASTER_PX = 4.5, 5.0  # radius of the slowest point, and what the fastest one has more
 _REACH_PX = 24.0  # distance from a point within which a press takes it
 _TICK_PX, _APART_TICKS_PX = 60, 40

@@ -108,8 +108,18 @@ def start_run(
 
 
 def is_other_rank() -> bool:
-    """Whether torchrun started this process to help another one, which is the run."""
-    return "WORLD_SIZE" in os.environ and os.environ.get("RANK", "0") != "0"
+    """Whether torchrun started this process to help another one, which is the run.
+
+    Raises:
+        SetupError: Its variables are no numbers of processes.
+        UsageError: Its variables do not say which process this is, or where all meet.
+    """
+    if "WORLD_SIZE" not in os.environ:
+        return False
+    from burnish_engine.train.parallel.world import World
+
+    world = World.from_environment()
+    return world is not None and world.rank > 0
 
 
 def help_leader() -> int:

@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 from burnish_engine.contract.plain_text import is_unicode
@@ -190,7 +191,21 @@ def messages_of(turns: Sequence[Any]) -> list[Message]:
                 messages[-1] = _with_calls(messages[-1], found[0])  # a call belongs to the reply before it
             else:
                 messages.extend(found)
-    return messages
+    return _in_order_of_calls(messages) if sum(one.role == "tool" for one in messages) > 1 else messages
+
+
+def _in_order_of_calls(messages: list[Message]) -> list[Message]:
+    """Sort the results of parallel calls as their calls, where all of them have ids: templates may write none."""
+    ordered = list[Message]()
+    for role, group in groupby(messages, key=lambda message: message.role):
+        turns = list(group)
+        if role == "tool" and ordered:
+            places = {call.get("id"): place for place, call in enumerate(ordered[-1].extras.get("tool_calls", ()))}
+            found = [places.get(turn.extras.get("tool_call_id", "")) for turn in turns]
+            if None not in found:
+                turns = [turns[at] for at in sorted(range(len(turns)), key=found.__getitem__)]
+        ordered += turns
+    return ordered
 
 
 def _plain_message(turn: Any) -> Message | None:

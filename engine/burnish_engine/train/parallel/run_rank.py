@@ -29,8 +29,8 @@ def join(make: Callable[[RankServer, torch.device], Replica]) -> ExitCode:
     world = World.from_environment()
     if world is None:
         raise UsageError(
-            "RANK and WORLD_SIZE say that this process shares another one's run, and MASTER_PORT does not say which.",
-            "Unset RANK and WORLD_SIZE to train alone; torchrun and `burnish train --gpus` set all of them.",
+            "WORLD_SIZE does not say that this process shares another one's run.",
+            "Start ranks by torchrun or `burnish train --gpus`, which set RANK, WORLD_SIZE and MASTER_PORT.",
         )
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):  # the leader decides what becomes of the run
         if hasattr(signal, name):

@@ -20,7 +20,7 @@ from datetime import timedelta
 import torch
 from pydantic import ValidationError
 
-from burnish_engine.contract.errors import SetupError
+from burnish_engine.contract.errors import SetupError, UsageError
 from burnish_engine.contract.facts.machine import GpuFacts
 from burnish_engine.contract.recipe.recipe import MOST_GPUS
 from burnish_engine.train.parallel.link import Link, LinkLostError
@@ -42,7 +42,7 @@ def _number(variables: Mapping[str, str], name: str, default: int | None = None,
             return number
         why = f"not among {among.start} to {among[-1]}"
     raise SetupError(
-        f"{name} is {text!r:.60}, which is {why}, and other variables say that several processes share the run.",
+        f"{name} is {text!r:.60}, which is {why}; it is one of the variables that say which processes share the run.",
         "torchrun sets all of them. To train alone, unset RANK and WORLD_SIZE.",
     )
 
@@ -78,17 +78,28 @@ class World:
 
         Raises:
             SetupError: They say that there are several processes, and one of them is no number of a process.
+            UsageError: They do not say which of the processes this is, or where all meet.
         """
         found = os.environ if variables is None else variables
-        if not {"RANK", "WORLD_SIZE", "MASTER_PORT"} <= found.keys() or found["WORLD_SIZE"] == "1":
+        if "WORLD_SIZE" not in found:
             return None
-        size, port = _number(found, "WORLD_SIZE", among=range(1, MOST_GPUS + 1)), _number(found, "MASTER_PORT")
-        rank = _number(found, "RANK", among=range(size))
+        size = _number(found, "WORLD_SIZE", among=range(1, MOST_GPUS + 1))
+        rank = _number(found, "RANK", 0, among=range(size))
+        missing = [name for name in ("RANK", "MASTER_PORT") if name not in found]
+        if size == 1:
+            return None
+        if missing:
+            raise UsageError(
+                f"WORLD_SIZE is {size}: {size} processes share the run, and {' and '.join(missing)} "
+                f"{'is' if len(missing) == 1 else 'are'} not set, by which they find each other.",
+                "Unset RANK and WORLD_SIZE to train alone; torchrun and `burnish train --gpus` set all of them.",
+            )
+        port = _number(found, "MASTER_PORT")
         local = _number(found, "LOCAL_RANK", rank, among=range(size))
         beside = _number(found, "LOCAL_WORLD_SIZE", 1, among=range(1, size + 1))
         agent = found.get("TORCHELASTIC_USE_AGENT_STORE", "").lower() == "true"
         address = found.get("MASTER_ADDR", _LOCAL)
-        return cls(rank, size, local, address, port, agent, beside) if size > 1 else None
+        return cls(rank, size, local, address, port, agent, beside)
 
     def environment(self, rank: int) -> dict[str, str]:
         """Return the variables for another process on this machine."""

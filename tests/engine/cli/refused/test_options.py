@@ -176,12 +176,15 @@ def test_more_gpus_than_can_share_a_run(call, capsys):
     assert "64" in capsys.readouterr().err
 
 
-def test_a_rank_without_a_leader_is_told_what_to_unset(capsys, monkeypatch):
-    monkeypatch.setenv("RANK", "1")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.delenv("MASTER_PORT", raising=False)
-    assert main(["train", "x"]) == ExitCode.USAGE
-    assert "WORLD_SIZE" in capsys.readouterr().err
+@pytest.mark.parametrize("rank", ["0", "1", None])
+@pytest.mark.parametrize("command", [["train"], ["runs", "resume"]], ids=str)
+def test_a_process_of_several_that_cannot_meet_is_told_what_to_unset(capsys, monkeypatch, command, rank):
+    for name, value in {"RANK": rank, "WORLD_SIZE": "2", "MASTER_PORT": None}.items():
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    assert main([*command, "x"]) == ExitCode.USAGE
+    error = capsys.readouterr().err
+    assert "MASTER_PORT" in error
+    assert "Unset RANK and WORLD_SIZE" in error
 
 
 def test_a_refused_run_folder_leaves_nothing_behind(refused, tmp_path, model):

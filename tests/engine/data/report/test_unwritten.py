@@ -67,25 +67,42 @@ def test_the_last_reply_alone_is_offered_where_the_template_cuts_thoughts_of_ear
     assert finding(prepared(path, tokenizer, learn="last").facts, "unwritten") is None
 
 
+WITHOUT_IDS = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content }}"
+    "{% for call in m.tool_calls or [] %}{{ call.function.name + (call.function.arguments | tojson) }}{% endfor %}"
+    "{{ '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def call(name):
+    return {"id": name, "type": "function", "function": {"name": "look", "arguments": {}}}
+
+
 def test_a_result_that_answers_no_call_is_found(write_jsonl, make_tokenizer):
-    source = (
-        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content }}"
-        "{% for call in m.tool_calls or [] %}{{ call.function.name + (call.function.arguments | tojson) }}{% endfor %}"
-        "{{ '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-    )
-    call = {"id": "a1", "type": "function", "function": {"name": "look", "arguments": {}}}
     rows = []
     for answered in ("a1", "a2"):
         turns = [
             {"role": "user", "content": "How high?"},
-            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "assistant", "content": "", "tool_calls": [call("a1")]},
             {"role": "tool", "content": "40", "tool_call_id": answered},
             {"role": "assistant", "content": "It is 40."},
         ]
         rows.append({"messages": turns})
     rows.append({"messages": [turns[0], {"role": "tool", "content": "40"}, turns[-1]]})
-    found = finding(prepared(write_jsonl(rows), make_tokenizer(source=source)).facts, "unwritten")
+    found = finding(prepared(write_jsonl(rows), make_tokenizer(source=WITHOUT_IDS)).facts, "unwritten")
     assert (found.rows, numbers(found.first)) == (2, [2, 3])
+
+
+@pytest.mark.parametrize(
+    ("ids", "order"), [("ba", ["one", "two"]), ("ab", ["two", "one"]), ([None] * 2, ["two", "one"])], ids=str
+)
+def test_results_stand_in_the_order_of_their_calls(write_jsonl, make_tokenizer, ids, order):
+    results = [{"role": "tool", "content": text, "tool_call_id": id} for text, id in zip(("two", "one"), ids, strict=True)]
+    calls = {"role": "assistant", "content": "", "tool_calls": [call("a"), call("b")]}
+    turns = [{"role": "user", "content": "How high?"}, calls, *results, {"role": "assistant", "content": "So high."}]
+    tokenizer = make_tokenizer(source=WITHOUT_IDS)
+    text = tokenizer.decode(prepared(write_jsonl([{"messages": turns}]), tokenizer).train[0].input_ids)
+    assert text.index(order[0]) < text.index(order[1])
 
 
 def test_pairs_that_become_equal_are_left_out_and_do_not_contradict(write_jsonl, tokenizer):

@@ -26,7 +26,7 @@ GIVEN = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "head
 def test_torchruns_variables_say_which_rank_a_process_is():
     assert World.from_environment(GIVEN) == World(1, 4, 0, "head", 29400)
     assert World.from_environment(GIVEN | {"TORCHELASTIC_USE_AGENT_STORE": "True"}).store_exists
-    for others in ({}, GIVEN | {"WORLD_SIZE": "1"}, {"RANK": "1"}):
+    for others in ({}, GIVEN | {"WORLD_SIZE": "1", "RANK": "0"}, {"RANK": "1"}, {"WORLD_SIZE": "1"}):
         assert World.from_environment(others) is None
     ours = World(0, 3, 0, port=5)
     assert World.from_environment(ours.environment(2)) == World(2, 3, 2, port=5)
@@ -48,6 +48,8 @@ def test_variables_that_are_no_numbers_are_refused_and_not_taken_for_none(name):
 def test_ranks_that_no_process_has_are_refused(name, value):
     with pytest.raises(SetupError, match=f"{name} is "):
         World.from_environment(GIVEN | {name: value})
+    with pytest.raises(SetupError, match="RANK is '1'"):
+        World.from_environment({"RANK": "1", "WORLD_SIZE": "1"})
 
 
 def test_devices_are_gpus_or_as_many_processes_on_the_cpu():

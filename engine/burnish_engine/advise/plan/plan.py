@@ -144,7 +144,7 @@ def plan_run(
             f"{ranks}. {leave}Raise it, {again}or lower train.micro_batch_tokens "
             f"(now {recipe.train.micro_batch_tokens:,}) and data.max_length{instead}."
         )
-    problems += room_problems(machine, host, locked, disk)
+    problems += room_problems(machine, host, locked, disk, download_bytes)
     return RunPlan(
         device=name,
         memory=memory,

@@ -102,14 +102,15 @@ def problems_of(
     return [f"{text} To make it fit: {', '.join(hints[:-1])}, or {hints[-1]}."]
 
 
-def room_problems(machine: MachineFacts, host: int, locked: int, disk: int) -> list[str]:
+def room_problems(machine: MachineFacts, host: int, locked: int, disk: int, download: int = 0) -> list[str]:
     """Explain why system memory or the disk are too small for a run; nothing where they are not.
 
     Args:
         machine: facts of the machine.
         host: bytes of system memory that the run needs.
         locked: bytes of these that layers keep there.
-        disk: bytes of disk space that the run needs.
+        disk: bytes of disk space that the run needs, the download included.
+        download: bytes that the model's download takes of these.
     """
     problems = []
     if host > machine.ram_free_bytes:
@@ -119,8 +120,9 @@ def room_problems(machine: MachineFacts, host: int, locked: int, disk: int) -> l
             "Close other programs."
         )
     if disk > machine.disk_free_bytes:
+        first = f"The model's download ({file_size(download)}), checkpoints" if download else "Checkpoints"
         problems.append(
-            f"Checkpoints and trained weights need about {file_size(disk)} of disk and "
+            f"{first} and trained weights need about {file_size(disk)} of disk and "
             f"{file_size(machine.disk_free_bytes)} is free. Free some space, or keep fewer checkpoints "
             "(train.keep_checkpoints)."
         )

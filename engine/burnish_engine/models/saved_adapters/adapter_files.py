@@ -11,9 +11,11 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from burnish_engine.contract.errors import SetupError
 from burnish_engine.contract.facts.coverage import BeyondLayers
@@ -26,6 +28,7 @@ from burnish_engine.models.saved_adapters.saved_adapter import (
     WEIGHTS_FILE,
     read_config,
     refuse_missing,
+    refuse_not_finite,
     refuse_strange,
 )
 
@@ -55,6 +58,16 @@ _BEYOND_LORA = {
 """Keys that add trained tensors to low-rank matrices, and what to say of each."""
 _BASE_CHANGING_STARTS = ("pissa", "corda", "olora", "loftq", "lora_ga")
 """Values of init_lora_weights with which PEFT changes the base's own weights, also where it loads such an adapter."""
+
+
+_EXPONENTS = {
+    "F64": ("<u8", np.uint64(0x7FF0_0000_0000_0000)),
+    "F32": ("<u4", np.uint32(0x7F80_0000)),
+    "F16": ("<u2", np.uint16(0x7C00)),
+    "BF16": ("<u2", np.uint16(0x7F80)),
+}
+"""Plain types: numpy's type of as many bits, and the bits of a number's exponent."""
+_READ_BYTES = 2**24
 
 
 @dataclass(frozen=True)
@@ -173,6 +186,39 @@ def refuse_other_parts(files: AdapterFiles) -> None:
     refuse_missing(files.folder, missing)
     strange = [name for part, name in parts.items() if part.kind == "M" and not dora]
     refuse_strange(files.folder, strange + [name for name in files.tensors if not name.startswith(PREFIX)])
+
+
+def refuse_broken_values(files: AdapterFiles) -> None:
+    """Refuse an adapter some of whose values are infinite or no numbers; a file that stays as it is is read once.
+
+    Raises:
+        SetupError: There are such values, or the file cannot be read.
+    """
+    try:
+        state = (files.folder / WEIGHTS_FILE).stat()
+        broken = _broken_tensors(files.folder / WEIGHTS_FILE, state.st_mtime_ns, state.st_size)
+    except OSError as error:
+        raise SetupError(
+            f"The adapter in {files.folder} cannot be read: {error.strerror or error}.", "Check permissions and disk."
+        ) from error
+    refuse_not_finite(files.folder, broken)
+
+
+@lru_cache(maxsize=8)
+def _broken_tensors(file: Path, _changed_ns: int, _size: int) -> tuple[str, ...]:
+    return tuple(name for name, stored in stored_tensors(file).items() if not _is_finite(stored))
+
+
+def _is_finite(stored: StoredTensor) -> bool:
+    """Whether no value of a plain tensor has an exponent of ones alone, as infinities and NaN have."""
+    kind, ones = _EXPONENTS[stored.dtype]
+    with stored.file.open("rb") as opened:
+        opened.seek(stored.start)
+        for start in range(stored.start, stored.end, _READ_BYTES):
+            part = np.frombuffer(opened.read(min(_READ_BYTES, stored.end - start)), kind)
+            if bool(((part & ones) == ones).any()):
+                return False
+    return True
 
 
 def trained_shapes(shapes: Mapping[str, tuple[int, ...]], *, tied: bool) -> dict[str, tuple[int, ...]]:

@@ -14,8 +14,10 @@ from burnish_engine.models.checkpoint.checkpoint_tensors import checkpoint_tenso
 from burnish_engine.models.checkpoint.safetensors_header import PLAIN_TYPES, StoredTensor
 from burnish_engine.models.checkpoint.source import ModelSource
 from burnish_engine.models.checkpoint.tokenizer_file import read_tokenizer_file
-from burnish_engine.models.saved_adapters.adapter_files import AdapterFiles, part_of, token_rows
-from burnish_engine.models.saved_adapters.saved_adapter import PREFIX, refuse_strange
+from burnish_engine.models.families import layer_matrices
+from burnish_engine.models.families.matrices import TAKEN_FOR_EXPERTS, is_in_4_bits
+from burnish_engine.models.saved_adapters.adapter_files import AdapterFiles, part_of, reached_modules, token_rows
+from burnish_engine.models.saved_adapters.saved_adapter import PREFIX, is_promised, refuse_missing, refuse_strange
 
 _TABLES = ("embed_tokens", "lm_head")
 _LAYER = re.compile(r"(\blayers\.)\d+\.")
@@ -87,6 +89,33 @@ def refuse_other_shapes(files: AdapterFiles, source: ModelSource) -> None:
                 f"weight in {source.name} has {stored[weight].shape}.",
                 "Use it with its own base.",
             )
+
+
+def refuse_missing_pairs(files: AdapterFiles, source: ModelSource) -> None:
+    """Refuse an adapter that lacks both matrices of a linear layer that its config names.
+
+    Nothing is said of models whose shape is not known, and of feed-forwards in models with experts, which PEFT adapts
+    in a form of their own.
+
+    Args:
+        files: the adapter.
+        source: the base.
+
+    Raises:
+        SetupError: A layer's matrices are missing, or the base's weights are damaged.
+    """
+    if source.spec is None:
+        return
+    stored, config = _language_model(source), files.config
+    reached = {*reached_modules(files.tensors), *(config.get("modules_to_save") or ())}
+    spared = TAKEN_FOR_EXPERTS if source.spec.num_experts else frozenset[str]()
+    missing = list[str]()
+    for index, layer in enumerate(source.spec.layers):
+        for matrix in filter(is_in_4_bits, layer_matrices(source.spec, layer)):
+            path, last = f"model.layers.{index}.{matrix.name}", matrix.name.rpartition(".")[2]
+            if reached.isdisjoint((path, last)) and last not in spared and f"{path}.weight" in stored:
+                missing += [f"{PREFIX}{path}.lora_A.weight"] if is_promised(files.folder, config, path) else []
+    refuse_missing(files.folder, missing)
 
 
 def _language_model(source: ModelSource) -> Mapping[str, StoredTensor]:

@@ -26,10 +26,12 @@ from burnish_engine.models.saved_adapters.adapter_files import (
     beyond_layers,
     reached_modules,
     read_files,
+    refuse_broken_values,
     refuse_other_parts,
 )
 from burnish_engine.models.saved_adapters.base_checks import (
     refuse_missing_biases,
+    refuse_missing_pairs,
     refuse_other_shapes,
     refuse_other_tokens,
 )
@@ -95,6 +97,7 @@ def open_start(section: AdapterSection) -> StartAdapter | None:
         )
     refuse_other_ranks(folder, files.config, files.shapes)
     refuse_other_parts(files)
+    refuse_broken_values(files)
     run = RunPaths(folder.parent)
     card = _card(run) if folder == run.adapter else None
     weights = tuple(file for file in card.base.files if file.is_weights) if card else ()
@@ -118,17 +121,17 @@ def refuse_other_base(start: StartAdapter, source: ModelSource) -> None:
 
     Raises:
         SetupError: The weights are others, or the adapter was trained with another vocabulary, or it has biases or
-            matrices for which they have no place.
+            matrices for which they have no place, or lacks some that its config names.
     """
+    if start.base_weights:
+        found = {file.name: file.stat().st_size for file in source.weight_files}
+        wanted = {file.name: file.bytes for file in start.base_weights}
+        if found != wanted:
+            raise other_base(start, source, f"{_listed(wanted)}; here are {_listed(found)}")
     refuse_other_tokens(start.files, source)
     refuse_missing_biases(start.files, source)
     refuse_other_shapes(start.files, source)
-    if not start.base_weights:
-        return
-    found = {file.name: file.stat().st_size for file in source.weight_files}
-    wanted = {file.name: file.bytes for file in start.base_weights}
-    if found != wanted:
-        raise other_base(start, source, f"{_listed(wanted)}; here are {_listed(found)}")
+    refuse_missing_pairs(start.files, source)
 
 
 def other_base(start: StartAdapter, source: ModelSource, evidence: str) -> SetupError:

@@ -97,7 +97,9 @@ def test_a_result_that_answers_no_call_is_found(write_jsonl, make_tokenizer):
     ("ids", "order"), [("ba", ["one", "two"]), ("ab", ["two", "one"]), ([None] * 2, ["two", "one"])], ids=str
 )
 def test_results_stand_in_the_order_of_their_calls(write_jsonl, make_tokenizer, ids, order):
-    results = [{"role": "tool", "content": text, "tool_call_id": id} for text, id in zip(("two", "one"), ids, strict=True)]
+    results = [
+        {"role": "tool", "content": text, "tool_call_id": one} for text, one in zip(("two", "one"), ids, strict=True)
+    ]
     calls = {"role": "assistant", "content": "", "tool_calls": [call("a"), call("b")]}
     turns = [{"role": "user", "content": "How high?"}, calls, *results, {"role": "assistant", "content": "So high."}]
     tokenizer = make_tokenizer(source=WITHOUT_IDS)

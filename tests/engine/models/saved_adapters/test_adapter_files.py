@@ -130,6 +130,8 @@ def test_what_cannot_be_merged_is_told_by_the_plan(source, adapter, tmp_path, co
 A, B = (f"base_model.model.model.layers.0.self_attn.q_proj.lora_{side}.weight" for side in "AB")
 MAGNITUDE, OTHER_LAYER = A.replace("A.weight", "magnitude_vector"), A.replace("layers.0", "layers.7")
 
+BROKEN = [(float("nan"), torch.float32), (float("-inf"), torch.bfloat16), (float("nan"), torch.float16)]
+
 
 @pytest.mark.parametrize(
     ("config", "change", "words"),
@@ -144,6 +146,10 @@ MAGNITUDE, OTHER_LAYER = A.replace("A.weight", "magnitude_vector"), A.replace("l
         ({"use_dora": True}, {}, "lora_magnitude_vector"),
         ({}, {MAGNITUDE: torch.ones(64)}, "no place"),
         ({}, {B: None}, r"lora_B\.weight"),
+        ({"target_modules": ["q_proj", "v_proj"]}, {}, r"lacks 2 .*0\.self_attn\.v_proj"),
+        ({"target_modules": ".*layers.1.*(q|up)_proj"}, {}, r"lacks 1 .*1\.mlp\.up_proj"),
+        ({}, dict.fromkeys((A.replace(".0.", ".1."), B.replace(".0.", ".1."))), r"1\.self_attn\.q_proj"),
+        *(({}, {A: torch.full((3, 64), value, dtype=kind)}, "infinite or no numbers") for value, kind in BROKEN),
         ({}, {"strange": torch.ones(3)}, "no place"),
         ({}, {A: torch.zeros(3, 5)}, r"\(3, 5\)"),
         ({}, {A: torch.zeros(3, 64, 1)}, "64, 1"),

@@ -372,6 +372,13 @@ def test_training_is_not_refused_because_an_export_would_not_fit():
     assert not any("export.quants" in note for note in roomy.notes)
 
 
+def test_a_download_that_fills_the_disk_is_named():
+    full = cpu_machine(disk=100 * 2**20)
+    known, here = (plan_run(Recipe(), QWEN3_06B, full, download_bytes=size).problems[-1] for size in (10**9, 0))
+    assert "download (1.00 GB)" in known
+    assert "download" not in here
+
+
 def test_full_disk_is_a_problem():
     machine = cpu_machine(disk=100 * 2**20)
     plan = plan_run(Recipe(), QWEN3_06B, machine)

@@ -111,8 +111,8 @@ def is_other_rank() -> bool:
     """Whether torchrun started this process to help another one, which is the run.
 
     Raises:
-        SetupError: Its variables are no numbers of processes.
-        UsageError: Its variables do not say which process this is, or where all meet.
+        SetupError: Variables of the processes are no numbers.
+        UsageError: Variables do not say which process this is, or where all meet.
     """
     if "WORLD_SIZE" not in os.environ:
         return False

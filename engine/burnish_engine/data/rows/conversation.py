@@ -201,9 +201,9 @@ def _in_order_of_calls(messages: list[Message]) -> list[Message]:
         turns = list(group)
         if role == "tool" and ordered:
             places = {call.get("id"): place for place, call in enumerate(ordered[-1].extras.get("tool_calls", ()))}
-            found = [places.get(turn.extras.get("tool_call_id", "")) for turn in turns]
-            if None not in found:
-                turns = [turns[at] for at in sorted(range(len(turns)), key=found.__getitem__)]
+            ids = [turn.extras.get("tool_call_id", "") for turn in turns]
+            if all(one in places for one in ids):
+                turns.sort(key=lambda turn: places[turn.extras.get("tool_call_id", "")])
         ordered += turns
     return ordered
 

@@ -233,7 +233,7 @@ def test_a_worker_that_dies_is_told_and_started_again(child):
 def test_canceling_reaches_the_worker(child):
     sink = Sink()
     job = Job("1", sink)
-    threading.Timer(1.0, job.cancel).start()
+    threading.Thread(target=lambda: (wait_for(lambda: sink.messages), job.cancel())).start()
     with pytest.raises(StoppedError):
         child.ask(request("runs"), job, about="x")
     assert [message.what for message in sink.messages] == ["Working"]

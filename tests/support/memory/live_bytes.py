@@ -69,6 +69,9 @@ class NoWeights:
     def names(self):
         return list(self._shapes)
 
+    def block_type(self, name):
+        return ""
+
     def read(self, name):
         return torch.empty(self._shapes[name], device=META)
 

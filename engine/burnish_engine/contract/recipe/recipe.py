@@ -33,7 +33,7 @@ class ModelSection(Section):
     path: str = setting(
         "embedded",
         'The base model: "embedded" for the SmolLM2-135M-Instruct that comes with Burnish; a folder with config.json, '
-        "safetensors weights and a tokenizer, or a .gguf file (relative paths are taken from the recipe's folder); or "
+        "safetensors weights and a tokenizer, or a .gguf file (relative paths: from the recipe's folder); or "
         'the name of a model fetched with `burnish models fetch`, such as "Qwen/Qwen3-0.6B".',
         page="model", min_length=1,
     )  # fmt: skip

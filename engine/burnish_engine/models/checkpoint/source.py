@@ -117,13 +117,13 @@ def open_model(path: str) -> ModelSource:
         return ModelSource(
             folder, embedded.NAME, config, decoder_spec(config), embedded.NOTE, rows=embedding_rows(config, {})
         )
-    if is_gguf(path):
-        return _open_gguf(Path(path))
     if is_address(path):
         raise UsageError(
             f"{path} is an address; a model is opened by its name or its folder.",
             'Download it with "burnish models fetch OWNER/NAME", and give OWNER/NAME.',
         )
+    if is_gguf(path):
+        return _open_gguf(Path(path))
     folder = model_folder(path)
     if is_model_name(path) and not folder.is_dir():
         close = difflib.get_close_matches(path, fetched_names(), n=3)

@@ -51,6 +51,10 @@ def unpack(parts: Sequence[WeightPart], out_NK: torch.Tensor) -> None:
         parts: rows of the weight from top to bottom; none in MXFP8, which products read as it is.
         out_NK: memory to write to, rows may be strided.
     """
+    plain = [part for part in parts if isinstance(part, torch.Tensor | nf4.Nf4)]
+    if len(plain) == len(parts):
+        nf4.dequantize_stack(plain, out_NK, out_NK.dtype)
+        return
     first = 0
     for part in parts:
         rows_NK = out_NK[first : first + part_rows(part)]

@@ -78,7 +78,7 @@ def test_compare_sweep_and_duel_are_tabs_of_runs(qtbot, window):
 
 
 def test_no_control_gets_the_focus_that_nobody_moved_there(qtbot, window):
-    """What has it is hidden with its page, or disabled; Tab then begins at the page's first control."""
+    """The focused control is hidden with its page, or disabled; Tab then begins at the page's first control."""
     window.go_to("settings")
     settings = window.page("settings")
     qtbot.keyClick(window, Qt.Key.Key_Tab)

@@ -190,8 +190,8 @@ def random_plans():
 def test_what_the_allocator_holds_is_predicted(monkeypatch, name, rank, rows, chunk, tile, levels):
     """Its rounding and the holes between tensors included; never more than 3 % above the prediction.
 
-    The prediction may be 5 % and two layer inputs above: it counts what the pass is given, and outputs that leave leave
-    smaller holes than it says.
+    It may be 5 % above. Where norms follow the layers' outputs, which leave too, two layer inputs more: it counts what
+    the pass is given, and these outputs leave smaller holes than it says.
     """
     section, allocator = AdapterSection(rank=rank, targets=["all-linear"]), Allocator()
     watched_pass(monkeypatch, allocator, name, section, rows=rows, head_rows=chunk, layers=levels, mlp_rows=tile)
@@ -200,4 +200,5 @@ def test_what_the_allocator_holds_is_predicted(monkeypatch, name, rank, rows, ch
     found = parts(Recipe(adapter=section), shape(name), MicroBatchSize(rows, rows), plan)
     standing = sum(found[part] for part in ("base weights", "adapter", "gradients", "optimizer"))
     predicted, held = sum(found.values()) - found["CUDA context"], standing + allocator.held
-    assert 0.97 * held < predicted < 1.05 * held + 4 * rows * shape(name).hidden_size
+    more = 4 * rows * shape(name).hidden_size if shape(name).sandwich_norms else 0
+    assert 0.97 * held < predicted < 1.05 * held + more

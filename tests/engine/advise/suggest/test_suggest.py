@@ -326,6 +326,7 @@ def test_a_chosen_model_is_kept_even_where_another_would_be_better():
     assert reasons(suggestion)["model.path"] == "You chose it."
 
 
+@pytest.mark.full
 def test_a_chosen_model_that_cannot_be_trained_says_what_can():
     suggestion = ask(MACHINES["laptop_4060"], model="Qwen/Qwen3-14B")
     assert not suggestion.plan.fits

